@@ -1,0 +1,35 @@
+"""gossamer: train one model with many agents over a peer-to-peer network whose links are late."""
+
+from gossamer.algorithms import Algorithm, Inbox, Late, Noise, Own, Past, Update, Weights, algorithm, register
+from gossamer.data import Examples
+from gossamer.engine import Result, simulate, trajectory
+from gossamer.errors import StabilityWarning, UserError
+from gossamer.network import Network, broadcast, check_assumption_2, discover, network
+from gossamer.tasks import Task
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Algorithm",
+    "Examples",
+    "Inbox",
+    "Late",
+    "Network",
+    "Noise",
+    "Own",
+    "Past",
+    "Result",
+    "StabilityWarning",
+    "Task",
+    "Update",
+    "UserError",
+    "Weights",
+    "algorithm",
+    "broadcast",
+    "check_assumption_2",
+    "discover",
+    "network",
+    "register",
+    "simulate",
+    "trajectory",
+]

@@ -1,0 +1,5 @@
+"""`python -m gossamer` is `gossamer`."""
+
+from gossamer.cli.main import main
+
+main()

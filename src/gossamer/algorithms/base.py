@@ -1,0 +1,165 @@
+"""The contract between an algorithm and the engine that runs it.
+
+An algorithm is a frozen dataclass of hyper-parameters with one pure function, `step`. Agents are rows: `a` agents
+are updated from what they heard of `n` agents. The simulator calls with a = n = N, a process that runs one agent
+with a = 1. The algorithm declares what a message must carry and what it needs of its own past; bytes sent,
+histories and checkpoints follow from that declaration, and no engine knows an algorithm by name.
+"""
+
+import enum
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, runtime_checkable
+
+from gossamer.algorithms.options import option
+from gossamer.errors import UserError
+from gossamer.network import Network
+from gossamer.shapes import Float, Tensor
+
+
+class Past(enum.Enum):
+    """How far an algorithm looks back at the agent's own states."""
+
+    NONE = "none"
+    STATE = "state"  # the own state at the age of each late message
+    WINDOW = "window"  # that, and the sum of the own states since then
+
+
+@runtime_checkable
+class Evaluate(Protocol):
+    """Further evaluations of the agents' losses at step t, for the rules that ask for them in `needs`."""
+
+    def loss(self, x: Float[Tensor, "a d"]) -> Float[Tensor, " a"]:
+        """Return each agent's loss at x on the batch of this step."""
+
+    def gradient(self, x: Float[Tensor, "a d"]) -> Float[Tensor, "a d"]:
+        """Return each agent's gradient at x on the batch of this step."""
+
+    def fresh_gradient(self, x: Float[Tensor, "a d"]) -> Float[Tensor, "a d"]:
+        """Return each agent's gradient at x on another batch."""
+
+
+@dataclass(frozen=True)
+class Own:
+    """What the updated agents know of themselves at step t."""
+
+    x: Float[Tensor, "a d"]
+    g: Float[Tensor, "a d"]  # gradient of the mini-batch loss alone
+    v: Float[Tensor, "a d"]  # the local optimiser's direction: g for plain SGD
+    lr: float
+    t: int
+    segments: tuple[int, ...]  # lengths of the parameter tensors inside a row
+    previous: Float[Tensor, "a d"] | None = None  # x at t - 1, when the past is kept
+    evaluate: Evaluate | None = None
+
+
+@dataclass(frozen=True)
+class Late:
+    """The late messages of one age: with one delay in the network there is one such group."""
+
+    age: int
+    weights: Float[Tensor, "a n"]  # W where agent i holds a message of this age of agent k, else 0
+    message: Mapping[str, Float[Tensor, "n d"]]
+    own_x: Float[Tensor, "a d"] | None = None  # x_i at t - age
+    drift: Float[Tensor, "a d"] | None = None  # sum over r < age of x_i(t - age + r) - x_i(t - age)
+
+
+@dataclass(frozen=True)
+class Inbox:
+    """What was heard: the states of reliable neighbours, and the late messages grouped by age."""
+
+    fresh: Float[Tensor, "n d"]
+    late: tuple[Late, ...] = ()
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Mixing weights of the links that are current at this step; an agent's own weight stands apart.
+
+    `mass` is the part of W's row that was heard at all: own + fresh + late. It is 1 unless a neighbour has
+    sent nothing yet, and dividing by it lets every row sum to one.
+    """
+
+    own: Float[Tensor, " a"]
+    fresh: Float[Tensor, "a n"]
+    mass: Float[Tensor, " a"]
+    clip_own: Float[Tensor, " a"]
+    clip_fresh: Float[Tensor, "a n"]
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Uniform numbers in [0, 1) drawn by the engine: one an agent, and one that all agents share."""
+
+    agent: Float[Tensor, " a"]
+    network: float
+
+
+@dataclass(frozen=True)
+class Update:
+    """The next states and, for rules that choose, the share of predicting in each agent's step.
+
+    `predict` is NaN for an agent that had no late message, hence nothing to choose.
+    """
+
+    x: Float[Tensor, "a d"]
+    predict: Float[Tensor, " a"] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Algorithm(ABC):
+    """Base of every rule; see the module's docstring."""
+
+    name: ClassVar[str]
+    waits: ClassVar[bool] = False  # synchronous: waits for its neighbours, so that nothing is ever late
+    hears_late: ClassVar[bool] = True  # False: late links need not be served at all
+
+    gradient_at: str = option(
+        "own",
+        "where the local gradient is taken: the agent's own point, or the mixed one",
+        choices=("own", "mixed"),
+    )
+
+    @property
+    def message(self) -> tuple[str, ...]:
+        """Names of the vectors a neighbour sends: x (state), g (loss gradient), v (local direction)."""
+        return ("x",)
+
+    @property
+    def past(self) -> Past:
+        """How far back the rule needs its own states."""
+        return Past.NONE
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Names of the `Evaluate` methods the rule calls."""
+        return frozenset({"gradient"} if self.gradient_at == "mixed" else ())
+
+    @property
+    def draws(self) -> bool:
+        """Whether the rule uses `Noise`."""
+        return False
+
+    @abstractmethod
+    def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
+        """Return the agents' next states. Pure: no randomness, no I/O, inputs left as they are."""
+
+    def check(self, network: Network) -> str | None:
+        """Return one line of warning when this network and these hyper-parameters look unstable."""
+        return None
+
+    def check_local(self, *, plain: bool) -> None:
+        """Refuse a local optimiser that the rule cannot work with; `plain` is SGD with nothing added."""
+        if self.gradient_at == "mixed" and not plain:
+            raise UserError(
+                "gradient_at=mixed takes its gradient after the local optimiser has run, so it needs plain SGD; "
+                "set momentum and weight decay to 0, or gradient_at=own"
+            )
+
+    def descend(self, own: Own, mixed: Float[Tensor, "a d"]) -> Float[Tensor, "a d"]:
+        """Return mixed - eta * v, with the direction taken at the point that `gradient_at` names."""
+        if self.gradient_at == "own":
+            return mixed - own.lr * own.v
+        assert own.evaluate is not None
+        return mixed - own.lr * own.evaluate.gradient(mixed)

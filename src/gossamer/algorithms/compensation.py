@@ -1,0 +1,159 @@
+"""The delay-compensated gradient: an estimate of what a late neighbour did since it sent its message.
+
+Paper, Eq. (2) (`delay_comp_gradient`), with the sum over r outside as in the appendix:
+
+    g_dc_k = sum_{r=0}^{tau-1} [ v_k + h_k * (x_i(t - tau + r) - x_i(t - tau)) ],     h_k = lam g_k * g_k
+
+The displacement is the receiver's own, the same for every sender k. It leaves the weighted sum over k, so that
+two products and one window sum do, whatever tau is:
+
+    sum_k w_ik g_dc_k = tau (W' v)_i + (W' h)_i * drift_i,     drift_i = sum_r x_i(t - tau + r) - tau x_i(t - tau)
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from gossamer.algorithms.base import Algorithm, Late, Own, Past
+from gossamer.algorithms.options import option
+from gossamer.errors import UserError
+from gossamer.shapes import Float, Tensor
+
+
+def geometric_sum(q: Float[Tensor, "*shape"], terms: int) -> Float[Tensor, "*shape"]:
+    """Return sum_{j < terms} (1 - q)^j for q >= 0, accurate when q is tiny."""
+    small = q.clamp(min=1e-30, max=0.5)
+    by_logarithm = -torch.expm1(terms * torch.log1p(-small)) / small
+    by_power = (1 - (1 - q) ** terms) / q.clamp(min=0.5)
+    return torch.where(q < 0.5, by_logarithm, by_power)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compensated(Algorithm):
+    """Base of the rules that predict: the options and the sum of the delay-compensated gradient."""
+
+    lam: float = option(1.0, "lambda, the weight of the curvature term; the paper tries 0.001, 0.1 and 1")
+    lam_form: str = option(
+        "linear",
+        "h: linear = lam g*g, squared = (lam g)*(lam g) as in the appendix, adaptive = lam g*g / sqrt(g*g + 1e-7)",
+        choices=("linear", "squared", "adaptive"),
+    )
+    horizon: str = option(
+        "sum",
+        "which r are counted: sum (all), mean, last (r = tau-1), none (no compensation), "
+        "public-code (curvature times x_i(t) - x_i(t-tau), no first-order term)",
+        choices=("sum", "mean", "last", "none", "public-code"),
+    )
+    self_consistent: bool = option(
+        False, "use the sender's own predicted displacement, in closed form, instead of the receiver's"
+    )
+    curvature: str = option(
+        "loss",
+        "the gradient that is squared: loss = without weight decay and momentum, coupled = the sent direction",
+        choices=("loss", "coupled"),
+    )
+    source: str = option(
+        "sent",
+        "who computes the late gradient: sent = the neighbour (twice the traffic), "
+        "recompute = the receiver, on its own batch (one more backward pass a late neighbour)",
+        choices=("sent", "recompute"),
+    )
+
+    def __post_init__(self) -> None:
+        """Check what the types cannot say."""
+        if not 0 <= self.lam < float("inf"):
+            raise UserError(f"lam must be 0 or more and finite, got {self.lam}; the paper uses 1")
+        if self.self_consistent and self.horizon != "sum":
+            raise UserError(f"self_consistent sums over the whole delay, got horizon={self.horizon}; use horizon=sum")
+
+    @property
+    def message(self) -> tuple[str, ...]:
+        """The state, the direction, and the bare gradient where the curvature is taken from it."""
+        if self.horizon == "none" or self.source == "recompute":
+            return ("x",)
+        first_order = () if self.horizon == "public-code" else ("v",)
+        second_order = ("g" if self.curvature == "loss" else "v",) if self.lam else ()
+        return tuple(dict.fromkeys(("x", *first_order, *second_order)))
+
+    @property
+    def past(self) -> Past:
+        """The window sum only where the horizon sums over it."""
+        if not self.lam or self.horizon == "none" or self.self_consistent:
+            return Past.NONE
+        return Past.WINDOW if self.horizon in ("sum", "mean") else Past.STATE
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """A gradient of the own loss at the neighbour's state, when it is recomputed."""
+        recompute = self.source == "recompute" and self.horizon != "none"
+        return super().needs | ({"gradient"} if recompute else set())
+
+    def check_local(self, *, plain: bool) -> None:
+        """Recomputed gradients know nothing of the sender's momentum."""
+        super().check_local(plain=plain)
+        if self.source == "recompute" and not plain:
+            raise UserError(
+                "source=recompute cannot know the neighbour's momentum or weight decay; set both to 0, or source=sent"
+            )
+
+    def compensation(self, own: Own, late: Late) -> Float[Tensor, "a d"] | None:
+        """Return sum_k w_ik g_dc_k over the messages of one age, or None when there is no compensation."""
+        if self.horizon == "none":
+            return None
+        first, curvature = self._weighted_sums(own, late)
+        total = None if self.horizon == "public-code" else first
+        if curvature is not None:
+            second = curvature * self._displacement(own, late)
+            total = second if total is None else total + second
+        return total
+
+    def _weighted_sums(self, own: Own, late: Late) -> tuple[Float[Tensor, "a d"], Float[Tensor, "a d"] | None]:
+        """Return the weighted sums over the senders of the first-order term and of the curvature h."""
+        if self.source == "sent":
+            v = late.message.get("v", late.message.get("g"))
+            assert v is not None
+            first, h = self._sender_terms(v, late.message.get("g", v), own.lr, late.age)
+            return late.weights @ first, None if h is None else late.weights @ h
+        first_sum, h_sum = torch.zeros_like(own.x), torch.zeros_like(own.x) if self._uses_h else None
+        assert own.evaluate is not None
+        for sender in torch.nonzero(late.weights.any(dim=0))[:, 0].tolist():
+            g = own.evaluate.gradient(late.message["x"][sender].expand_as(own.x))
+            first, h = self._sender_terms(g, g, own.lr, late.age)
+            w = late.weights[:, sender, None]
+            first_sum = first_sum + w * first
+            if h_sum is not None and h is not None:
+                h_sum = h_sum + w * h
+        return first_sum, h_sum
+
+    @property
+    def _uses_h(self) -> bool:
+        return self.lam > 0 and not self.self_consistent
+
+    def _sender_terms(
+        self, v: Float[Tensor, "m d"], g: Float[Tensor, "m d"], lr: float, age: int
+    ) -> tuple[Float[Tensor, "m d"], Float[Tensor, "m d"] | None]:
+        """Return what each sender contributes: the first-order term, and h where a displacement multiplies it."""
+        if self.self_consistent:
+            return v * geometric_sum(lr * self._curvature(g if self.curvature == "loss" else v), age), None
+        first = age * v if self.horizon == "sum" else v
+        return first, self._curvature(g if self.curvature == "loss" else v) if self._uses_h else None
+
+    def _curvature(self, g: Float[Tensor, "m d"]) -> Float[Tensor, "m d"]:
+        """Return h, the diagonal estimate of the Hessian."""
+        square = g * g
+        if self.lam_form == "squared":
+            return self.lam**2 * square
+        if self.lam_form == "adaptive":
+            return self.lam * square / torch.sqrt(square + 1e-7)
+        return self.lam * square
+
+    def _displacement(self, own: Own, late: Late) -> Float[Tensor, "a d"]:
+        """Return how far the receiver itself moved, summed over the horizon."""
+        if self.horizon in ("sum", "mean"):
+            assert late.drift is not None
+            return late.drift if self.horizon == "sum" else late.drift / late.age
+        assert late.own_x is not None
+        if self.horizon == "public-code":
+            return own.x - late.own_x
+        assert own.previous is not None
+        return own.previous - late.own_x

@@ -1,0 +1,71 @@
+"""Hyper-parameters as documented dataclass fields, read from text or from Python values alike."""
+
+import dataclasses
+import types
+import typing
+from collections.abc import Sequence
+from typing import Any
+
+from gossamer.errors import UserError, unknown_name
+
+_TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
+
+
+def option(default: Any, help: str, *, choices: Sequence[str] | None = None) -> Any:
+    """Declare a hyper-parameter: its default, one line of help and, for names, the choices."""
+    return dataclasses.field(default=default, metadata={"help": help, "choices": choices})
+
+
+def describe_options(cls: type[Any]) -> dict[str, dict[str, Any]]:
+    """Return {option: {default, choices, help}} for a rule, in the order of declaration."""
+    return {
+        field.name: {
+            "default": field.default,
+            "choices": list(field.metadata["choices"]) if field.metadata.get("choices") else None,
+            "help": field.metadata.get("help", ""),
+        }
+        for field in dataclasses.fields(cls)
+    }
+
+
+def read_options(cls: type[Any], owner: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Convert option values, which may be text, to the types that the rule declares."""
+    hints = typing.get_type_hints(cls)
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    converted = {}
+    for name, value in values.items():
+        if name not in fields:
+            raise unknown_name(f"option of {owner}", name, fields)
+        converted[name] = _convert(f"{owner}'s {name}", value, hints[name])
+        choices = fields[name].metadata.get("choices")
+        if choices and converted[name] not in choices:
+            raise unknown_name(f"{name} of {owner}", str(converted[name]), choices)
+    return converted
+
+
+def _convert(label: str, value: Any, hint: Any) -> Any:
+    """Convert one value to bool, int, float, str, 'float | str' (a number when it reads as one) or 'str | None'."""
+    if isinstance(hint, types.UnionType):
+        if value is None and types.NoneType in hint.__args__:
+            return None
+        if float in hint.__args__:
+            try:
+                return _convert(label, value, float)
+            except UserError:
+                pass
+        return str(value)
+    if hint is bool:
+        text = str(value).lower()
+        if text not in _TRUE + _FALSE:
+            raise UserError(f"{label} must be true or false, got '{value}'")
+        return text in _TRUE
+    if hint is str:
+        return str(value)
+    try:
+        number = hint(value)
+        if hint is int and number != float(value):
+            raise ValueError
+        return number
+    except (TypeError, ValueError, OverflowError):
+        kind = "a whole number" if hint is int else "a number"
+        raise UserError(f"{label} must be {kind}, got '{value}'") from None

@@ -1,0 +1,48 @@
+"""P-ASGD, the predicting step alone (Algorithm 1, line 6): late states are carried forward to the present.
+
+    x_i(t+1) = sum_{j in R} w_ij x_j(t) - eta v_i(t) + sum_{k in R^c} w_ik (x_k(t - tau) - eta g_dc_k)
+
+It restores the pace eta that D-ASGD loses, is stable for about eta * tau * h < 2 (h the curvature) and multiplies
+the variance of the injected gradient noise by about 1 + tau^2 |R^c| / N^2.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from gossamer.algorithms.base import Inbox, Noise, Own, Update, Weights
+from gossamer.algorithms.compensation import Compensated
+from gossamer.algorithms.registry import register
+from gossamer.algorithms.steps import holds_late, mix_heard, mix_reliable
+from gossamer.shapes import Float, Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predicting(Compensated):
+    """Base of the rules with a predicting and a clipping step."""
+
+    def predict(self, own: Own, inbox: Inbox, weights: Weights) -> Float[Tensor, "a d"]:
+        """Return line 6: everything heard, late states carried forward by their compensated gradients."""
+        x = self.descend(own, mix_heard(own, inbox, weights))
+        for late in inbox.late:
+            compensation = self.compensation(own, late)
+            if compensation is not None:
+                x = x - own.lr * compensation / weights.mass[:, None]
+        return x
+
+    def clip(self, own: Own, inbox: Inbox, weights: Weights) -> Float[Tensor, "a d"]:
+        """Return line 7: reliable neighbours only."""
+        return self.descend(own, mix_reliable(own, inbox, weights))
+
+
+@register("p-asgd")
+@dataclass(frozen=True, kw_only=True)
+class PAsgd(Predicting):
+    """P-ASGD: always predicts what late neighbours have become; PC-ASGD with theta = 1."""
+
+    def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
+        """Predict; an agent that holds no late message mixes with its reliable neighbours."""
+        late = holds_late(own, inbox)
+        pre, cli = self.predict(own, inbox, weights), self.clip(own, inbox, weights)
+        predict = torch.ones_like(weights.own).masked_fill(~late, torch.nan)
+        return Update(torch.where(late[:, None], pre, cli), predict)

@@ -1,0 +1,134 @@
+"""PC-ASGD (Algorithm 1) and its practical variant PC-ASGD-PV (Algorithm 2).
+
+    x_pre = sum_{j in R} w_ij x_j(t) - eta v_i(t) + sum_{k in R^c} w_ik (x_k(t - tau) - eta g_dc_k)   line 6
+    x_cli = sum_{j in R} w~_ij x_j(t) - eta v_i(t)                                                    line 7
+    x_i(t+1) = theta_t x_pre + (1 - theta_t) x_cli                                                    line 8
+
+theta_t is given (theta.py) or chosen for each agent by comparing the two candidates (criteria.py). An agent that
+holds no late message clips: it has nothing to predict.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from gossamer.algorithms.base import Inbox, Noise, Own, Update, Weights
+from gossamer.algorithms.criteria import CRITERIA, score
+from gossamer.algorithms.options import option
+from gossamer.algorithms.p_asgd import Predicting
+from gossamer.algorithms.registry import register
+from gossamer.algorithms.steps import holds_late, mix_heard, mix_reliable
+from gossamer.algorithms.theta import ThetaPolicy, parse_theta
+from gossamer.errors import UserError
+from gossamer.shapes import Bool, Float, Tensor
+
+
+@register("pc-asgd")
+@dataclass(frozen=True, kw_only=True)
+class PcAsgd(Predicting):
+    """PC-ASGD: weighs the predicting against the clipping step by theta, or chooses by the PV criterion."""
+
+    theta: float | str = option(
+        0.3, "a number, pv, bernoulli:P, uniform, linear:FIRST,LAST,STEPS or piecewise:STEP=VALUE,…"
+    )
+    criterion: str = option("literal", "for theta=pv: what makes predicting the better step", choices=CRITERIA)
+    granularity: str = option(
+        "model", "for theta=pv: one choice for the model, or one for each tensor", choices=("model", "tensor")
+    )
+    test_batch: str = option(
+        "same",
+        "for theta=pv: the criterion's gradient, from the step's batch or a fresh one",
+        choices=("same", "fresh"),
+    )
+    scope: str = option(
+        "agent",
+        "theta for each agent, or one for the network (chance shared, PV by majority vote)",
+        choices=("agent", "network"),
+    )
+    consensus_steps: int = option(0, "plain mixing without prediction or clipping for this many first steps")
+
+    def __post_init__(self) -> None:
+        """Read theta once, so that a wrong one is refused here."""
+        super().__post_init__()
+        parse_theta(self.theta)
+        if self.criterion == "loss" and self.granularity == "tensor":
+            raise UserError("criterion=loss compares whole models, so granularity must be model, got tensor")
+        if self.consensus_steps < 0:
+            raise UserError(f"consensus_steps must be 0 or more, got {self.consensus_steps}")
+
+    @property
+    def policy(self) -> ThetaPolicy | None:
+        """The rule for theta, or None for the PV criterion."""
+        return parse_theta(self.theta)
+
+    @property
+    def draws(self) -> bool:
+        """Chance is wanted for bernoulli and uniform."""
+        return self.policy is not None and self.policy.draws
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Further evaluations that the criterion asks for."""
+        names = set(super().needs)
+        if self.policy is None and self.criterion == "loss":
+            names.add("loss")
+        elif self.policy is None and self.test_batch == "fresh":
+            names.add("fresh_gradient")
+        return frozenset(names)
+
+    def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
+        """Return line 8, with theta given or chosen."""
+        if own.t < self.consensus_steps:
+            return Update(self.descend(own, mix_heard(own, inbox, weights)), torch.full_like(weights.own, torch.nan))
+        late = holds_late(own, inbox)
+        pre, cli = self.predict(own, inbox, weights), self.clip(own, inbox, weights)
+        policy = self.policy
+        if policy is None:
+            chosen = self._choose(own, inbox, weights, pre, cli, late)
+            share = chosen.to(own.x.dtype).mean(dim=1)
+            sizes = torch.tensor(self._segments(own), device=chosen.device)
+            x = torch.where(chosen.repeat_interleave(sizes, dim=1), pre, cli)
+        else:
+            share = policy.at(own.t, self._uniform(weights, noise))
+            theta = share[:, None]
+            x = torch.where(late[:, None], theta * pre + (1 - theta) * cli, cli)
+        return Update(x, share.masked_fill(~late, torch.nan))
+
+    def _uniform(self, weights: Weights, noise: Noise | None) -> Float[Tensor, " a"]:
+        if noise is None:
+            return torch.zeros_like(weights.own)
+        return noise.agent if self.scope == "agent" else torch.full_like(noise.agent, noise.network)
+
+    def _segments(self, own: Own) -> tuple[int, ...]:
+        return own.segments if self.granularity == "tensor" else (own.x.shape[1],)
+
+    def _choose(
+        self,
+        own: Own,
+        inbox: Inbox,
+        weights: Weights,
+        pre: Float[Tensor, "a d"],
+        cli: Float[Tensor, "a d"],
+        late: Bool[Tensor, " a"],
+    ) -> Bool[Tensor, "a s"]:
+        """Return where predicting scores at least as well as clipping, for each agent and segment."""
+        if self.criterion == "loss":
+            assert own.evaluate is not None
+            chosen = (own.evaluate.loss(pre) <= own.evaluate.loss(cli))[:, None]
+        else:
+            from_pre, from_cli = own.x, own.x
+            if self.criterion == "public-code":
+                from_pre, from_cli = mix_heard(own, inbox, weights), mix_reliable(own, inbox, weights)
+            g, segments = self._test_gradient(own), self._segments(own)
+            better = score(self.criterion, pre - from_pre, g, segments)
+            chosen = better >= score(self.criterion, cli - from_cli, g, segments)
+        if self.scope == "network" and bool(late.any()):
+            majority = chosen[late].to(own.x.dtype).mean(dim=0) >= 0.5
+            chosen = majority.expand_as(chosen)
+        return chosen & late[:, None]
+
+    def _test_gradient(self, own: Own) -> Float[Tensor, "a d"]:
+        if self.test_batch == "same":
+            return own.g
+        assert own.evaluate is not None
+        return own.evaluate.fresh_gradient(own.x)

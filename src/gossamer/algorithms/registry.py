@@ -1,0 +1,71 @@
+"""Algorithms by name: `@register("pc-asgd")` puts a rule on the list, `algorithm("pc-asgd", …)` makes one."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from gossamer.algorithms.base import Algorithm
+from gossamer.algorithms.options import describe_options, read_options
+from gossamer.errors import UserError, unknown_name
+
+Rule = TypeVar("Rule", bound=type[Algorithm])
+
+_RULES: dict[str, type[Algorithm]] = {}
+_ALIASES: dict[str, str] = {}
+
+
+def register(name: str, *aliases: str) -> Callable[[Rule], Rule]:
+    """Put a rule on the list under this name, from this package or from user code."""
+
+    def add(cls: Rule) -> Rule:
+        if name in _RULES:
+            raise UserError(f"an algorithm named '{name}' is already registered; choose another name")
+        cls.name = name
+        _RULES[name] = cls
+        _ALIASES.update(dict.fromkeys(aliases, name))
+        return cls
+
+    return add
+
+
+def algorithm_names() -> list[str]:
+    """Return the registered names, in the order of registration."""
+    return list(_RULES)
+
+
+def algorithm_class(name: str) -> type[Algorithm]:
+    """Return the rule of this name, or say which name is nearest."""
+    canonical = _ALIASES.get(name, name)
+    if canonical not in _RULES:
+        raise unknown_name("algorithm", name, _RULES)
+    return _RULES[canonical]
+
+
+def algorithm(name: str, **options: Any) -> Algorithm:
+    """Make an algorithm from its name and options: `algorithm("pc-asgd", theta="pv", criterion="descent")`."""
+    cls = algorithm_class(name)
+    return cls(**read_options(cls, cls.name, options))
+
+
+def parse_algorithm(text: str) -> Algorithm:
+    """Make an algorithm from text such as 'pc-asgd/theta=pv/criterion=descent'."""
+    name, *parts = text.split("/")
+    options = {}
+    for part in parts:
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise UserError(f"'{part}' in '{text}' is not an option; write NAME/OPTION=VALUE, as pc-asgd/theta=pv")
+        options[key] = value
+    return algorithm(name, **options)
+
+
+def describe_algorithms() -> list[dict[str, Any]]:
+    """Return name, summary, aliases and options of every registered algorithm."""
+    return [
+        {
+            "name": name,
+            "summary": (cls.__doc__ or "").strip().splitlines()[0],
+            "aliases": [alias for alias, target in _ALIASES.items() if target == name],
+            "options": describe_options(cls),
+        }
+        for name, cls in _RULES.items()
+    ]

@@ -1,0 +1,126 @@
+"""How the tradeoff parameter theta of PC-ASGD (Algorithm 1, line 8) is set, except by the PV criterion.
+
+| text                      | theta_t                                               |
+|---------------------------|-------------------------------------------------------|
+| 0.3                       | the constant 0.3                                      |
+| linear:0,0.5,1000         | from 0 to 0.5 over the first 1000 steps, then 0.5     |
+| piecewise:0=0.3,500=0.7   | 0.3 from step 0, 0.7 from step 500                    |
+| bernoulli:0.3             | 1 with probability 0.3, else 0                        |
+| uniform                   | uniform in [0, 1]                                     |
+| pv                        | 0 or 1 by the criterion of Algorithm 2 (criteria.py)  |
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from gossamer.errors import UserError, read_number, read_whole, unknown_name
+from gossamer.shapes import Float, Tensor
+
+EXAMPLES = "0.3, pv, bernoulli:0.3, uniform, linear:0,0.5,1000 or piecewise:0=0.3,500=0.7"
+
+
+class ThetaPolicy:
+    """theta for each agent at step t, from a uniform number `u` an agent where chance is wanted."""
+
+    draws: ClassVar[bool] = False
+
+    def at(self, t: int, u: Float[Tensor, " a"]) -> Float[Tensor, " a"]:
+        """Return theta_t of each agent."""
+        raise NotImplementedError  # pragma: no cover - abstract
+
+
+@dataclass(frozen=True)
+class Piecewise(ThetaPolicy):
+    """Constant between steps; with one piece, a constant."""
+
+    pieces: tuple[tuple[int, float], ...]
+
+    def at(self, t: int, u: Float[Tensor, " a"]) -> Float[Tensor, " a"]:
+        """Return the value of the last piece that has begun."""
+        value = next((value for start, value in reversed(self.pieces) if start <= t), self.pieces[0][1])
+        return u.new_full(u.shape, value)
+
+
+@dataclass(frozen=True)
+class Linear(ThetaPolicy):
+    """From one value to another over a number of steps, then constant."""
+
+    first: float
+    last: float
+    steps: int
+
+    def at(self, t: int, u: Float[Tensor, " a"]) -> Float[Tensor, " a"]:
+        """Return the point on the line."""
+        return u.new_full(u.shape, self.first + (self.last - self.first) * min(1.0, t / self.steps))
+
+
+@dataclass(frozen=True)
+class Bernoulli(ThetaPolicy):
+    """Predict with probability p, else clip."""
+
+    p: float
+    draws: ClassVar[bool] = True
+
+    def at(self, t: int, u: Float[Tensor, " a"]) -> Float[Tensor, " a"]:
+        """Return 1 where u < p."""
+        return (u < self.p).to(u.dtype)
+
+
+@dataclass(frozen=True)
+class UniformTheta(ThetaPolicy):
+    """Uniform in [0, 1]."""
+
+    draws: ClassVar[bool] = True
+
+    def at(self, t: int, u: Float[Tensor, " a"]) -> Float[Tensor, " a"]:
+        """Return u itself."""
+        return u
+
+
+def parse_theta(value: float | str) -> ThetaPolicy | None:
+    """Read theta from a number or text; None stands for the PV criterion."""
+    if not isinstance(value, str):
+        return Piecewise(((0, _share(value)),))
+    kind, _, rest = value.partition(":")
+    match kind:
+        case "pv":
+            return None
+        case "uniform":
+            return UniformTheta()
+        case "bernoulli":
+            return Bernoulli(_share(read_number("theta's probability", rest)))
+        case "linear":
+            return _linear(value, rest)
+        case "piecewise":
+            return _piecewise(value, rest)
+    raise unknown_name(
+        "theta", value, ["pv", "uniform", "bernoulli:P", "linear:A,B,STEPS", "piecewise:STEP=V,…", "0.3"]
+    )
+
+
+def _linear(value: str, rest: str) -> ThetaPolicy:
+    parts = rest.split(",")
+    if len(parts) != 3:
+        raise UserError(f"theta '{value}' needs three numbers: linear:FIRST,LAST,STEPS, as linear:0,0.5,1000")
+    steps = read_whole("theta's steps", parts[2])
+    if steps < 1:
+        raise UserError(f"theta '{value}' needs 1 step or more, got {steps}")
+    return Linear(_share(read_number("theta", parts[0])), _share(read_number("theta", parts[1])), steps)
+
+
+def _piecewise(value: str, rest: str) -> ThetaPolicy:
+    pieces = []
+    for part in rest.split(","):
+        start, equals, share = part.partition("=")
+        if not equals:
+            raise UserError(f"theta '{value}' needs STEP=VALUE pieces, as piecewise:0=0.3,500=0.7; got '{part}'")
+        pieces.append((read_whole("theta's step", start), _share(read_number("theta", share))))
+    if pieces != sorted(pieces) or pieces[0][0] != 0:
+        raise UserError(f"theta '{value}' must start at step 0 and go upwards, as piecewise:0=0.3,500=0.7")
+    return Piecewise(tuple(pieces))
+
+
+def _share(value: float) -> float:
+    if not 0 <= value <= 1:
+        raise UserError(f"theta must lie in [0, 1], got {value}; use for example {EXAMPLES}")
+    return float(value)

@@ -1,0 +1,162 @@
+"""`gossamer compare` and `gossamer demo`: several algorithms side by side."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gossamer.cli.display import comparison_table, err, make_progress, out, print_json, step_callback
+from gossamer.cli.flags import takes_settings
+from gossamer.engine.settings import read_settings
+from gossamer.engine.training import OnStep
+from gossamer.errors import UserError
+from gossamer.experiments.compare import (
+    Entry,
+    plan,
+    run_all,
+    split_algorithms,
+    summarise,
+    unused_folder,
+    write_results,
+)
+from gossamer.experiments.runs import Run
+from gossamer.network import Network
+
+FAMILY = "sync,d-asgd,p-asgd,c-asgd,pc-asgd/theta=pv,pc-asgd/theta=0.3,dm-asgd"
+DEMO = {
+    "network": "paper-1",
+    "delay": "20",
+    "task": "digits",
+    "lr": "0.1",
+    "epochs": "100",
+    "eval_every": "60",
+}
+
+
+@takes_settings
+def compare(
+    config: Annotated[Path | None, typer.Argument(help="TOML file of settings; flags win over it.")] = None,
+    *,
+    algorithms: Annotated[
+        str,
+        typer.Option("--algorithms", "-a", help="Names with commas between them; options as pc-asgd/theta=pv."),
+    ] = FAMILY,
+    seeds: Annotated[int, typer.Option(help="Number of seeds; the first one is --seed.")] = 3,
+    preset: Annotated[
+        str | None, typer.Option(help="Readings of the paper set together: default, paper or public-code.")
+    ] = None,
+    out_dir: Annotated[
+        Path | None, typer.Option("--out", help="Folder for the report (default: a new one under reports/).")
+    ] = None,
+    plots: Annotated[bool, typer.Option(help="Draw the plots.")] = True,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    given: dict[str, Any],
+) -> None:
+    """Compare algorithms on one task and network over several seeds.
+
+    Prints a table with mean and standard deviation over seeds and writes results.json, every run and the plots
+    into a report folder.
+
+    Example: gossamer compare --algorithms sync,d-asgd,pc-asgd/theta=pv,dm-asgd --seeds 3 --lr 0.1 --epochs 100
+    """
+    values = {**(read_settings(config) if config else {}), **given}
+    values.pop("algorithm", None)
+    _compare(algorithms, values, seeds, preset, out_dir, plots=plots, json=json)
+
+
+def demo(
+    out_dir: Annotated[
+        Path | None, typer.Option("--out", help="Folder for the report (default: a new one under reports/).")
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Number of seeds.")] = 3,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Compare the paper's family on its 8 agents with the digits data: what `make demo` runs.
+
+    Example: gossamer demo --seeds 1
+    """
+    _compare(
+        FAMILY,
+        dict(DEMO),
+        seeds,
+        None,
+        out_dir or unused_folder(Path("reports"), "demo"),
+        plots=True,
+        json=json,
+    )
+
+
+def _compare(
+    algorithms: str,
+    values: dict[str, Any],
+    seeds: int,
+    preset: str | None,
+    out_dir: Path | None,
+    *,
+    plots: bool,
+    json: bool,
+) -> None:
+    if seeds < 1:
+        raise UserError(f"seeds must be 1 or more, got {seeds}")
+    first = int(plan(split_algorithms(algorithms)[:1] or ["sync"], {"seed": values.pop("seed", 0)})[0].settings.seed)
+    entries = plan(split_algorithms(algorithms), values, preset)
+    folder = _new_folder(out_dir)
+    runs, network = _run_with_bars(entries, list(range(first, first + seeds)), folder)
+    rows = summarise(runs)
+    document = {
+        "network": runs[0].summary["network"],
+        "delay": network.delay.spec(),
+        "task": runs[0].summary["task"],
+        "model": runs[0].summary["model"],
+        "epochs": runs[0].summary["epochs"],
+        "seeds": seeds,
+        "results": rows,
+        "report_dir": str(folder),
+    }
+    write_results(folder, document)
+    drawn = _draw(folder, runs, network) if plots else 0
+    if json:
+        print_json(document)
+        return
+    title = f"{document['task']}, {document['network']}, delay {document['delay']}, {seeds} seeds"
+    out.print(comparison_table(rows, title))
+    out.print(f"{drawn} plots, results.json and all runs are in {folder}", soft_wrap=True, highlight=False)
+
+
+def _draw(folder: Path, runs: list[Run], network: Network) -> int:
+    from gossamer.experiments.plots import write_plots  # matplotlib is slow to import: only when it draws
+
+    return len(write_plots(folder, runs, network))
+
+
+def _new_folder(out_dir: Path | None) -> Path:
+    folder = out_dir or unused_folder(Path("reports"), "compare")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"'{folder}' already exists; choose another --out")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot create '{folder}' ({error.strerror}); choose another --out") from None
+    return folder
+
+
+def _run_with_bars(entries: list[Entry], seeds: list[int], folder: Path) -> tuple[list[Run], Network]:
+    """Run everything under two bars: all runs, and the steps of the present one."""
+    runs: list[Run] = []
+    late_network: Network | None = None
+    with make_progress() as progress:
+        whole = progress.add_task("all runs", total=len(entries) * len(seeds), note="")
+        bar = progress.add_task("", note="")
+
+        def on_run(entry: Entry, seed: int, steps: int) -> OnStep:
+            progress.reset(bar, description=f"{entry.label} seed {seed}", total=steps, note="")
+            return step_callback(progress, bar)
+
+        for run, network in run_all(entries, seeds, folder, on_run):
+            runs.append(run)
+            progress.advance(whole)
+            late_network = network if late_network is None or network.clusters is not None else late_network
+            if run.summary["status"] != "finished":
+                err.print(f"gossamer: {run.label} seed {run.seed}: {run.summary['status']}", soft_wrap=True)
+    assert late_network is not None
+    return runs, late_network

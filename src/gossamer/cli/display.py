@@ -1,0 +1,75 @@
+"""What a person sees: progress bars and tables on a terminal. Bars go to standard error, results to standard output."""
+
+import statistics
+import sys
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from gossamer.engine.folder import to_json
+from gossamer.engine.training import OnStep
+
+out = Console()
+err = Console(stderr=True)
+
+
+def print_json(document: dict[str, Any] | list[dict[str, Any]]) -> None:
+    """Print exactly one JSON document on standard output."""
+    sys.stdout.write(to_json(document) + "\n")
+
+
+def make_progress() -> Progress:
+    """Return progress bars that disappear when done and stay silent off a terminal."""
+    return Progress(
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeRemainingColumn(),
+        console=err,
+        transient=True,
+        disable=not err.is_terminal,
+    )
+
+
+def step_callback(progress: Progress, bar: TaskID) -> OnStep:
+    """Return the function that moves a bar, with the newest accuracy beside it."""
+
+    def on_step(step: int, row: dict[str, Any] | None) -> None:
+        progress.update(bar, completed=step)
+        if row is not None:
+            progress.update(bar, note=f"accuracy {100 * statistics.fmean(row['accuracy']):.1f} %")
+
+    return on_step
+
+
+def comparison_table(rows: list[dict[str, Any]], title: str) -> Table:
+    """Return the table of a comparison: one row an algorithm, mean and standard deviation over seeds.
+
+    It fits 80 columns: 'averaged' is the accuracy of the mean of all models, 'spread' the mean distance from it.
+    """
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1))
+    table.add_column("algorithm", no_wrap=True)
+    for heading in ("accuracy %", "averaged %", "loss", "spread", "predicts", "MB", "s"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    best = max(row["accuracy_mean"] for row in rows)
+    for row in rows:
+        accuracy = f"{100 * row['accuracy_mean']:.1f} ± {100 * row['accuracy_std']:.1f}"
+        if row["diverged"]:
+            accuracy = f"{accuracy} [red]({row['diverged']} diverged)[/red]"
+        elif row["accuracy_mean"] == best:
+            accuracy = f"[bold]{accuracy}[/bold]"
+        table.add_row(
+            row["label"].replace("/", " ", 1),
+            accuracy,
+            f"{100 * row['accuracy_average_model']:.1f}",
+            f"{row['loss_mean']:.3f}",
+            f"{row['consensus_distance']:.3f}",
+            "-" if row["predict_fraction"] is None else f"{100 * row['predict_fraction']:.0f} %",
+            f"{row['bytes_sent'] / 1e6:.0f}",
+            f"{row['seconds']:.1f}",
+        )
+    return table

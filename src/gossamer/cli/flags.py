@@ -1,0 +1,73 @@
+"""One flag for every setting of a run and every option of an algorithm, made from their declarations."""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from gossamer.algorithms import describe_algorithms
+from gossamer.algorithms.options import describe_options
+from gossamer.engine.settings import SETTING_NAMES, Settings
+
+_NETWORK_FLAGS = (
+    *("network", "clusters", "delay", "delay_unit", "loss", "mixing", "lazy"),
+    *("clip_weights", "reliable_delay", "startup"),
+)
+
+
+def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace a command's parameter `given` by all those flags; it receives a dict of the ones that were used."""
+
+    @functools.wraps(command)
+    def wrapper(**values: Any) -> None:
+        own = {name: values.pop(name) for name in own_names}
+        command(**own, given={name: value for name, value in values.items() if value is not None})
+
+    signature = inspect.signature(command)
+    own_parameters = [parameter for name, parameter in signature.parameters.items() if name != "given"]
+    own_names = [parameter.name for parameter in own_parameters]
+    flags = [flag for flag in _flags() if flag.name not in own_names]
+    wrapper.__signature__ = signature.replace(parameters=[*own_parameters, *flags])  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own_parameters, *flags]}
+    del wrapper.__wrapped__  # or inspect would look through to the command's own signature
+    return wrapper
+
+
+def _flags() -> list[inspect.Parameter]:
+    settings = describe_options(Settings)
+    flags = [_flag(name, settings[name], _panel(name)) for name in SETTING_NAMES]
+    options: dict[str, dict[str, Any]] = {}
+    owners: dict[str, list[str]] = {}
+    for rule in describe_algorithms():
+        for name, description in rule["options"].items():
+            options.setdefault(name, description)
+            owners.setdefault(name, []).append(rule["name"])
+    for name, description in options.items():
+        everywhere = len(owners[name]) == len(describe_algorithms())
+        help_text = description["help"] + ("" if everywhere else f" ({', '.join(owners[name])})")
+        flags.append(_flag(name, {**description, "help": help_text}, "Options of the algorithm"))
+    return flags
+
+
+def _flag(name: str, description: dict[str, Any], panel: str) -> inspect.Parameter:
+    """Make a flag that is None when not used, so that presets and files show through."""
+    text, default, choices = description["help"], description["default"], description["choices"]
+    if choices:
+        text += f": {', '.join(choices)}"
+    if default is not None and default != "":
+        # Not in square brackets, which rich takes for markup.
+        text += f" (default {str(default).lower() if isinstance(default, bool) else default})"
+    dashed = name.replace("_", "-")
+    if isinstance(default, bool):
+        option = typer.Option(f"--{dashed}/--no-{dashed}", help=text, rich_help_panel=panel, show_default=False)
+        annotation: Any = Annotated[bool | None, option]
+    else:
+        option = typer.Option(f"--{dashed}", help=text, metavar="VALUE", rich_help_panel=panel, show_default=False)
+        annotation = Annotated[str | None, option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _panel(name: str) -> str:
+    return "Network" if name in _NETWORK_FLAGS else "Training"

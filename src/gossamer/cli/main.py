@@ -1,0 +1,62 @@
+"""The entry point: commands, and the one place where errors become a line on standard error."""
+
+import sys
+import warnings
+from typing import Annotated, Any
+
+import typer
+
+import gossamer
+from gossamer.cli.algorithms import algorithms
+from gossamer.cli.compare import compare, demo
+from gossamer.cli.network import network
+from gossamer.cli.train import INTERRUPTED, train
+from gossamer.errors import UserError
+
+app = typer.Typer(
+    name="gossamer",
+    help="Train one model with many agents over a peer-to-peer network whose links are late.",
+    epilog="Example: gossamer train --algorithm pc-asgd --network paper-1 --delay 20 --epochs 20 --lr 0.1",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+)
+for command in (train, compare, network, algorithms, demo):
+    app.command()(command)
+
+
+@app.callback()
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
+) -> None:
+    """Train one model with many agents over a peer-to-peer network whose links are late."""
+    if version:
+        typer.echo(gossamer.__version__)
+        raise typer.Exit
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command; a mistake of the user's gives one line on standard error and exit status 2."""
+    warnings.showwarning = _show_warning
+    try:
+        status = typer.main.get_command(app).main(arguments, prog_name="gossamer", standalone_mode=False)
+    except UserError as error:
+        _fail(str(error))
+    except KeyboardInterrupt:
+        print("gossamer: interrupted", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+    except Exception as error:
+        # Typer's own complaints about flags; it brings its parser along, so their class has no public name.
+        if not hasattr(error, "format_message"):
+            raise
+        _fail(error.format_message())
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _fail(message: str) -> None:
+    print("gossamer: " + " ".join(message.split()), file=sys.stderr)
+    sys.exit(2)
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    print(f"gossamer: warning: {message}", file=sys.stderr)

@@ -1,0 +1,107 @@
+"""`gossamer network`: look at a network before training on it."""
+
+import json as json_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from gossamer.cli.display import out, print_json
+from gossamer.errors import UserError
+from gossamer.network import DELAYS, NETWORKS, Network, broadcast
+from gossamer.network import network as make_network
+
+
+def network(
+    spec: Annotated[str | None, typer.Argument(help="Such as paper-1, clusters:3,5, ring:8; none lists all.")] = None,
+    delay: Annotated[str | None, typer.Option(help="Such as 20, uniform:5,60, geometric:0.1, trace:FILE.")] = None,
+    clusters: Annotated[str | None, typer.Option(help="Sizes '3,5' or members '0,1,2/3,4'.")] = None,
+    loss: Annotated[float, typer.Option(help="Probability that a message is lost.")] = 0.0,
+    mixing: Annotated[str, typer.Option(help="Weights of W: metropolis or uniform.")] = "metropolis",
+    lazy: Annotated[bool, typer.Option(help="Use (I + W) / 2.")] = False,
+    clip_weights: Annotated[str, typer.Option(help="Clipping weights: metropolis or renormalised.")] = "metropolis",
+    discover: Annotated[bool, typer.Option(help="Find clusters and delay from observed message ages.")] = False,
+    seed: Annotated[int, typer.Option(help="Fixes the delays that discovery observes.")] = 0,
+    save: Annotated[Path | None, typer.Option(help="Write the network to this .json file.")] = None,
+    picture: Annotated[Path | None, typer.Option(help="Draw the network into this .png file.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Show a network: agents, links, clusters, mixing matrices and the paper's Assumption 2.
+
+    Example: gossamer network paper-1 --delay 20
+    """
+    if spec is None:
+        _list_kinds(json)
+        return
+    net = make_network(spec, delay, clusters=clusters, loss=loss, mixing=mixing, lazy=lazy, clip_weights=clip_weights)
+    found: dict[str, Any] = {}
+    if discover:
+        discovery = broadcast(net, seed)
+        found = {"discovered": {"clusters": [list(c) for c in discovery.clusters], "tau": discovery.tau}}
+    document = {"network": spec, **net.describe(), **found}
+    if save is not None:
+        _write_new(save, (json_module.dumps(net.to_json()) + "\n").encode())
+    if picture is not None:
+        _draw(picture, net)
+    if json:
+        print_json(document)
+    else:
+        _print_network(document)
+
+
+def _list_kinds(json: bool) -> None:
+    if json:
+        print_json({"networks": NETWORKS, "delays": DELAYS})
+        return
+    for heading, kinds in (("network", NETWORKS), ("delay", DELAYS)):
+        table = Table("name", "what, and an example", title=f"{heading} kinds", title_justify="left")
+        for name, text in kinds.items():
+            table.add_row(name, text)
+        out.print(table)
+
+
+def _print_network(document: dict[str, Any]) -> None:
+    clusters = document["clusters"]
+    sizes = "none given" if clusters is None else " + ".join(str(len(members)) for members in clusters)
+    out.print(
+        f"[bold]{document['network']}[/bold]: {document['agents']} agents, {document['links']} links, "
+        f"clusters {sizes}, delay {document['delay']}, loss {document['loss']:g}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if "discovered" in document:
+        found = document["discovered"]
+        out.print(f"discovered: clusters {found['clusters']}, tau {found['tau']}", highlight=False, soft_wrap=True)
+    table = Table("matrix", "a: stochastic", "b: one agreement", "c: positive", "e2", "gap", title="Assumption 2")
+    for name, check in document["assumptions"].items():
+        clauses = ["yes" if check[key] else "[red]no[/red]" for key in ("stochastic", "connected", "positive")]
+        table.add_row(name, *clauses, f"{check['e2']:.4f}", f"{check['spectral_gap']:.4f}")
+    out.print(table)
+    for name, check in document["assumptions"].items():
+        for words in check["words"]:
+            out.print(f"{name}: {words}", highlight=False, soft_wrap=True)
+
+
+def _draw(path: Path, net: Network) -> None:
+    from gossamer.experiments.plots import draw_network
+
+    if path.suffix not in (".png", ".svg", ".pdf"):
+        raise UserError(f"cannot draw into '{path}'; give a name that ends in .png, .svg or .pdf")
+    _refuse_existing(path)
+    draw_network(net).savefig(path)
+
+
+def _write_new(path: Path, content: bytes) -> None:
+    if path.suffix != ".json":
+        raise UserError(f"networks are saved as .json, got '{path}'; choose a name that ends in .json")
+    _refuse_existing(path)
+    try:
+        path.write_bytes(content)
+    except OSError as error:
+        raise UserError(f"cannot write '{path}' ({error.strerror}); choose another name") from None
+
+
+def _refuse_existing(path: Path) -> None:
+    if path.exists():
+        raise UserError(f"'{path}' already exists; choose another name")

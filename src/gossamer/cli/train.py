@@ -1,0 +1,113 @@
+"""`gossamer train`: one run."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gossamer.cli.display import err, make_progress, out, print_json, step_callback
+from gossamer.cli.flags import takes_settings
+from gossamer.cli.interrupt import Interrupt
+from gossamer.engine.folder import RunFolder
+from gossamer.engine.settings import make_settings, read_settings
+from gossamer.engine.training import Result, Training
+from gossamer.errors import UserError
+from gossamer.experiments.compare import safe_name, unused_folder
+from gossamer.experiments.presets import preset_values
+
+INTERRUPTED = 130  # what a shell expects after Ctrl+C
+
+
+@takes_settings
+def train(
+    config: Annotated[Path | None, typer.Argument(help="TOML file of settings; flags win over it.")] = None,
+    *,
+    preset: Annotated[
+        str | None, typer.Option(help="Readings of the paper set together: default, paper or public-code.")
+    ] = None,
+    out_dir: Annotated[
+        Path | None, typer.Option("--out", help="Folder for the run (default: a new one under runs/).")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder, bit for bit.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    given: dict[str, Any],
+) -> None:
+    """Train one model with all agents of a network in the simulator.
+
+    Writes config.toml, metrics.jsonl, summary.json and checkpoint.npz into a folder, and prints the summary.
+
+    Example: gossamer train --algorithm pc-asgd --theta pv --network clusters:3,5 --delay 20 --epochs 5 --lr 0.05
+    """
+    if resume is not None:
+        training, folder = _resume(resume, config, preset, out_dir, given)
+    else:
+        training, folder = _begin(config, preset, out_dir, given)
+    result = _run(training, folder)
+    status = result.summary["status"]
+    if json:
+        print_json(result.summary)
+    else:
+        _print_summary(result)
+    if status == "interrupted":
+        err.print(
+            f"gossamer: stopped at step {result.summary['iterations']} of {training.steps}; continue with: "
+            f"gossamer train --resume {folder.path}",
+            soft_wrap=True,
+        )
+        raise typer.Exit(INTERRUPTED)
+    if status != "finished":
+        err.print(f"gossamer: {status}; what was recorded is in {folder.path}", soft_wrap=True, highlight=False)
+        raise typer.Exit(1)
+
+
+def _begin(
+    config: Path | None, preset: str | None, out_dir: Path | None, given: dict[str, Any]
+) -> tuple[Training, RunFolder]:
+    values = {**(read_settings(config) if config else {}), **given}
+    values.setdefault("algorithm", "pc-asgd")
+    if preset is not None:
+        values = {**preset_values(preset, str(values["algorithm"])), **values}
+    training = Training(make_settings(values))
+    settings = training.settings
+    name = safe_name(f"{settings.algorithm}-{settings.network}-delay{settings.delay}-seed{settings.seed}")
+    path = out_dir or unused_folder(Path("runs"), name)
+    return training, RunFolder.create(path, settings, training.network)
+
+
+def _resume(
+    path: Path, config: Path | None, preset: str | None, out_dir: Path | None, given: dict[str, Any]
+) -> tuple[Training, RunFolder]:
+    if config is not None or preset is not None or out_dir is not None or given:
+        extra = next(iter(given), "CONFIG, --preset or --out")
+        raise UserError(f"--resume takes the run's own settings, got {extra} besides; leave that out, or train anew")
+    folder, settings = RunFolder.open(path)
+    training = Training(settings)
+    training.resume(folder)
+    return training, folder
+
+
+def _run(training: Training, folder: RunFolder) -> Result:
+    with make_progress() as progress, Interrupt() as interrupt:
+        bar = progress.add_task(training.algorithm.name, total=training.steps, completed=training.simulation.t, note="")
+
+        return training.run(folder, step_callback(progress, bar), interrupt)
+
+
+def _print_summary(result: Result) -> None:
+    summary = result.summary
+    predict = summary["predict_fraction"]
+    lines = {
+        "algorithm": f"{summary['algorithm']} on {summary['network']}, delay {summary['delay']}",
+        "accuracy": f"{100 * summary['accuracy_mean']:.2f} % ± {100 * summary['accuracy_std']:.2f} over "
+        f"{summary['agents']} agents, averaged model {100 * summary['accuracy_average_model']:.2f} %",
+        "disagreement": f"{summary['consensus_distance']:.4f} (mean distance from the average model)",
+        "predicts": "-" if predict is None else f"{100 * predict:.1f} % of the steps with late messages",
+        "sent": f"{summary['bytes_sent'] / 1e6:.1f} MB in {summary['iterations']} iterations",
+        "time": f"{summary['seconds']:.1f} s",
+        "folder": summary["run_dir"],
+    }
+    if summary["clusters_discovered"]:
+        sizes = "+".join(str(len(members)) for members in summary["clusters"])
+        lines["clusters"] = f"{sizes}, discovered from message ages"
+    for name, value in lines.items():
+        out.print(f"[bold]{name:>12}[/bold]  {value}", soft_wrap=True, highlight=False)

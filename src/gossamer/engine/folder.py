@@ -1,0 +1,105 @@
+"""A run on disk: config.toml, metrics.jsonl, summary.json, checkpoint.npz, and copies of the files it was made from."""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from gossamer.engine.checkpoint import load_checkpoint, save_checkpoint, write_text
+from gossamer.engine.settings import Settings, make_settings, read_settings
+from gossamer.errors import UserError
+from gossamer.network import Network, PerLink, Trace
+from gossamer.shapes import Tensor
+
+
+def to_json(value: Any) -> str:
+    """Write one line of strict JSON; a number that is not finite becomes null."""
+    return json.dumps(_finite(value), ensure_ascii=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
+
+
+class RunFolder:
+    """One run's folder. `create` refuses to touch what exists; `open` reads it back to go on."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoint_path = path / "checkpoint.npz"
+
+    @classmethod
+    def create(cls, path: Path, settings: Settings, network: Network) -> "RunFolder":
+        """Make the folder and write a config.toml from which the run can be repeated."""
+        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            raise UserError(f"'{path}' already exists; choose another --out, or continue it with --resume {path}")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"cannot create '{path}' ({error.strerror}); choose another --out") from None
+        write_text(path / "config.toml", _self_contained(path, settings, network).to_toml())
+        write_text(path / "metrics.jsonl", "")
+        return cls(path)
+
+    @classmethod
+    def open(cls, path: Path) -> tuple["RunFolder", Settings]:
+        """Read the settings of a run that was begun before."""
+        if not (path / "config.toml").is_file():
+            raise UserError(f"'{path}' is not a run folder: it has no config.toml; give one that train wrote")
+        return cls(path), make_settings(read_settings(path / "config.toml"))
+
+    def append(self, row: dict[str, Any]) -> None:
+        """Add one line of metrics."""
+        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(to_json(row) + "\n")
+
+    def keep_rows(self, count: int) -> list[dict[str, Any]]:
+        """Drop the lines written after the checkpoint was taken, and return the others."""
+        lines = (self.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        if len(lines) < count:
+            raise UserError(
+                f"'{self.path / 'metrics.jsonl'}' has {len(lines)} lines but the checkpoint counts {count}; train anew"
+            )
+        write_text(self.path / "metrics.jsonl", "".join(line + "\n" for line in lines[:count]))
+        return [json.loads(line) for line in lines[:count]]
+
+    def write_summary(self, summary: dict[str, Any]) -> None:
+        """Write the summary over the one of an earlier part of the same run."""
+        write_text(self.path / "summary.json", json.dumps(_finite(summary), indent=2, ensure_ascii=False) + "\n")
+
+    def read_summary(self) -> dict[str, Any]:
+        """Return the summary of an earlier part of the run, or nothing."""
+        try:
+            summary: dict[str, Any] = json.loads((self.path / "summary.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+        return summary
+
+    def save(self, state: dict[str, Tensor]) -> None:
+        """Write the checkpoint."""
+        save_checkpoint(self.checkpoint_path, state)
+
+    def load(self) -> dict[str, Tensor]:
+        """Read the checkpoint."""
+        return load_checkpoint(self.checkpoint_path)
+
+
+def _self_contained(path: Path, settings: Settings, network: Network) -> Settings:
+    """Copy graphs, delay matrices and traces into the folder, so that nothing outside it is needed."""
+    changes: dict[str, Any] = {}
+    if network.spec == "custom" or network.spec.startswith("file:") or isinstance(network.delay, PerLink):
+        write_text(path / "network.json", json.dumps(network.to_json()) + "\n")
+        changes |= {"network": "file:network.json"}
+    if isinstance(network.delay, PerLink):
+        changes |= {"delay": None}
+    elif isinstance(network.delay, Trace):
+        write_text(path / "trace.csv", network.delay.to_csv())
+        changes |= {"delay": "trace:trace.csv"}
+    return dataclasses.replace(settings, **changes)

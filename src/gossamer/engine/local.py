@@ -1,0 +1,93 @@
+"""What an agent does by itself: SGD with momentum and weight decay, and the learning rate over time."""
+
+import math
+from dataclasses import dataclass
+
+from gossamer.errors import UserError, read_number, unknown_name
+from gossamer.shapes import Float, Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class LocalOptimizer:
+    """SGD as torch.optim.SGD defines it, on stacked agents: u = g + wd x; m = momentum m + u; v = m or Nesterov's."""
+
+    momentum: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if not 0 <= self.momentum < 1:
+            raise UserError(f"momentum must lie in [0, 1), got {self.momentum}; use for example 0.9")
+        if not 0 <= self.weight_decay < math.inf:
+            raise UserError(f"weight decay must be 0 or more, got {self.weight_decay}; use for example 1e-4")
+        if self.nesterov and not self.momentum:
+            raise UserError("nesterov needs momentum above 0, got 0; add momentum 0.9 or drop nesterov")
+
+    @property
+    def plain(self) -> bool:
+        """Whether the direction is the gradient itself."""
+        return not self.momentum and not self.weight_decay
+
+    def direction(
+        self, g: Float[Tensor, "n d"], x: Float[Tensor, "n d"], memory: Float[Tensor, "n d"] | None
+    ) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d"] | None]:
+        """Return the direction v and the new momentum memory (None when there is no momentum)."""
+        u = g + self.weight_decay * x if self.weight_decay else g
+        if not self.momentum:
+            return u, None
+        memory = u if memory is None else self.momentum * memory + u
+        return (u + self.momentum * memory if self.nesterov else memory), memory
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The learning rate at each step of a run.
+
+    `text` is 'constant', 'cosine' (down to 0), or 'step:0.5,0.75' (times gamma at half and three quarters of the
+    run; a milestone of 1 or more is an epoch, so 'step:160' drops at epoch 160; 'step:160,gamma=0.2' sets gamma).
+    """
+
+    lr: float
+    text: str = "constant"
+    steps: int = 1
+    steps_per_epoch: int = 1
+    warmup_epochs: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check the numbers, and the text by reading it."""
+        if not 0 < self.lr < math.inf:
+            raise UserError(f"lr must be positive and finite, got {self.lr}; use for example 0.05")
+        if not 0 <= self.warmup_epochs < math.inf:
+            raise UserError(f"warmup must be 0 epochs or more, got {self.warmup_epochs}")
+        self.at(0)
+
+    def at(self, step: int) -> float:
+        """Return the learning rate of this step."""
+        warmup = self.warmup_epochs * self.steps_per_epoch
+        if step < warmup:
+            return self.lr * (step + 1) / math.ceil(warmup)
+        kind, _, rest = self.text.partition(":")
+        if kind == "constant":
+            return self.lr
+        if kind == "cosine":
+            share = (step - warmup) / max(1.0, self.steps - warmup)
+            return self.lr * 0.5 * (1 + math.cos(math.pi * min(1.0, share)))
+        if kind == "step":
+            gamma, milestones = self._milestones(rest)
+            return self.lr * gamma ** sum(step >= milestone for milestone in milestones)
+        raise unknown_name("schedule", self.text, ["constant", "cosine", "step:0.5,0.75"])
+
+    def _milestones(self, rest: str) -> tuple[float, list[float]]:
+        gamma, milestones = 0.1, []
+        for part in rest.split(","):
+            if part.startswith("gamma="):
+                gamma = read_number("schedule's gamma", part.removeprefix("gamma="))
+                continue
+            at = read_number("schedule's milestone", part)
+            if at <= 0:
+                raise UserError(
+                    f"schedule '{self.text}' has milestone {at}; use a share of the run or an epoch above 0"
+                )
+            milestones.append(at * (self.steps if at < 1 else self.steps_per_epoch))
+        return gamma, milestones

@@ -1,0 +1,110 @@
+"""What every agent holds at a step: the messages that have arrived, and the weights that go with them."""
+
+import torch
+
+from gossamer.algorithms import Algorithm, Inbox, Late, Past, Weights
+from gossamer.engine.checkpoint import part_of
+from gossamer.engine.history import Drift, Ring
+from gossamer.network import NOTHING, Arrivals, Network
+from gossamer.shapes import Bool, Float, Int, Tensor
+
+
+class Mailbox:
+    """Moves messages between stacked agents, late as the network says, and hands each step its inbox."""
+
+    def __init__(
+        self, algorithm: Algorithm, network: Network, x: Float[Tensor, "n d"], seed: int, *, plain: bool
+    ) -> None:
+        self.algorithm = algorithm
+        self.network = network.without_delay() if algorithm.waits else network
+        self.arrivals = Arrivals(self.network, seed)
+        # With plain SGD the direction is the gradient, so one vector is sent and kept for both.
+        self._alias = {"v": "g"} if plain else {}
+        self.message = tuple(dict.fromkeys(self._alias.get(name, name) for name in algorithm.message))
+        self.rings = self._make_rings(x)
+        self.drift = Drift(self.rings["x"]) if algorithm.past is Past.WINDOW else None
+        self._like = x
+        self._ages: Tensor | None = None
+        self._weights: tuple[Weights, dict[int, Tensor]] | None = None
+
+    def _make_rings(self, x: Float[Tensor, "n d"]) -> dict[str, Ring]:
+        """Keep a history only where something can be late, and only of what is sent."""
+        depth = self.arrivals.largest_age if self.algorithm.hears_late else self.network.reliable_delay
+        if depth == 0:
+            return {}
+        names = self.message if self.algorithm.hears_late else ("x",)
+        # "last" looks at the state of the step before, so the ring is never shallower than two.
+        return {name: Ring(depth + 1, x) for name in names}
+
+    def deliver(self, step: int, vectors: dict[str, Float[Tensor, "n d"]]) -> tuple[Inbox, Weights, Int[Tensor, "n n"]]:
+        """Take what every agent sends at this step; return what every agent holds, its weights, and the ages."""
+        for name, ring in self.rings.items():
+            ring.push(step, vectors[name])
+        ages = self.arrivals.advance(step)
+        weights, late_weights = self._weights_for(ages)
+        reliable_delay = self.network.reliable_delay
+        fresh = self.rings["x"].at(step - reliable_delay) if reliable_delay else vectors["x"]
+        return Inbox(fresh, self._late(step, late_weights)), weights, ages
+
+    def previous(self, step: int) -> Float[Tensor, "n d"] | None:
+        """Return the states of the step before, where a history is kept."""
+        return self.rings["x"].at(step - 1) if "x" in self.rings and self.algorithm.past is not Past.NONE else None
+
+    def _late(self, step: int, late_weights: dict[int, Tensor]) -> tuple[Late, ...]:
+        drifts = self.drift.at(step, late_weights) if self.drift is not None else {}
+        keeps_past = self.algorithm.past is not Past.NONE
+        groups = []
+        for age, weights in late_weights.items():
+            message = {name: self.rings[self._alias.get(name, name)].at(step - age) for name in self.algorithm.message}
+            own_x = self.rings["x"].at(step - age) if keeps_past else None
+            groups.append(Late(age, weights, message, own_x, drifts.get(age)))
+        return tuple(groups)
+
+    def _weights_for(self, ages: Int[Tensor, "n n"]) -> tuple[Weights, dict[int, Tensor]]:
+        """Return the weights for these ages; fixed delays ask for the same ones at every step."""
+        if self._weights is None or self._ages is None or not torch.equal(ages, self._ages):
+            self._ages, self._weights = ages.clone(), self._make_weights(ages)
+        return self._weights
+
+    def _make_weights(self, ages: Int[Tensor, "n n"]) -> tuple[Weights, dict[int, Tensor]]:
+        network, hears_late = self.network, self.algorithm.hears_late
+        reliable = (ages >= 0) & (ages <= network.reliable_delay)
+        late = (ages > network.reliable_delay) & hears_late
+        w, clip = network.W, network.clip_matrix(reliable)
+        own = w.diagonal()
+        heard = w * (reliable | late)
+        complete = bool(((ages != NOTHING) | ~network.links).all())
+        mass = torch.ones_like(own) if complete else own + heard.sum(dim=1)
+        clip_own = clip.diagonal()
+        weights = Weights(
+            own=self._place(own),
+            fresh=self._place(w * reliable),
+            mass=self._place(mass),
+            clip_own=self._place(clip_own),
+            clip_fresh=self._place(clip - torch.diag(clip_own)),
+        )
+        groups = {int(age): self._place(w * self._aged(ages, late, age)) for age in torch.unique(ages[late])}
+        return weights, groups
+
+    @staticmethod
+    def _aged(ages: Int[Tensor, "n n"], late: Bool[Tensor, "n n"], age: Tensor) -> Bool[Tensor, "n n"]:
+        return late & (ages == age)
+
+    def _place(self, matrix: Tensor) -> Tensor:
+        return matrix.to(device=self._like.device, dtype=self._like.dtype)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return everything in flight: the rings, the arrivals and the sliding sums."""
+        state = {f"ring.{name}": ring.buffer for name, ring in self.rings.items()}
+        state |= {f"arrivals.{name}": value for name, value in self.arrivals.state_dict().items()}
+        if self.drift is not None:
+            state |= {f"drift.{name}": value for name, value in self.drift.state_dict().items()}
+        return state
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore what `state_dict` returned."""
+        for name, ring in self.rings.items():
+            ring.buffer.copy_(state[f"ring.{name}"])
+        self.arrivals.load_state_dict(part_of(state, "arrivals."))
+        if self.drift is not None:
+            self.drift.load_state_dict(part_of(state, "drift."))

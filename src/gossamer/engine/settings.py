@@ -1,0 +1,112 @@
+"""All settings of a run, flat and named like the command line's flags; written to and read from TOML."""
+
+import dataclasses
+import json
+import math
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gossamer.algorithms.options import option, read_options
+from gossamer.errors import UserError, unknown_name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """One run, completely: the same settings give the same bytes."""
+
+    task: str = option("digits", "what to learn")
+    model: str = option("mlp", "the model: mlp, mlp:64,32 or linear")
+    network: str = option(
+        "paper-1", "who is linked with whom: paper-1, clusters:3,5, ring:8, torus:4x4, file:net.json, …"
+    )
+    clusters: str | None = option(None, "reliable clusters: sizes '3,5' or members '0,1,2/3,4'")
+    delay: str | None = option(None, "20, uniform:5,60, geometric:0.1, gilbert:0.05,0.5,40, trace:FILE or matrix:FILE")
+    delay_unit: str = option("step", "what the delay counts", choices=("step", "epoch"))
+    loss: float = option(0.0, "probability that a message is lost")
+    mixing: str = option("metropolis", "weights of W", choices=("metropolis", "uniform"))
+    lazy: bool = option(False, "use (I + W) / 2")
+    clip_weights: str = option("metropolis", "weights of the clipping step", choices=("metropolis", "renormalised"))
+    reliable_delay: int = option(0, "delay inside clusters, in steps")
+    startup: str = option("wait", "before the first late message", choices=("wait", "min", "full"))
+    algorithm: str = option("pc-asgd", "the update rule; `gossamer algorithms` lists them")
+    lr: float = option(0.05, "learning rate")
+    epochs: int = option(5, "passes over the data")
+    epoch_unit: str = option(
+        "shard", "what a pass is: of each agent over its shard, or over all data", choices=("shard", "global")
+    )
+    batch: int = option(16, "examples in an agent's mini-batch")
+    momentum: float = option(0.0, "of the local optimiser")
+    nesterov: bool = option(False, "look ahead along the momentum")
+    weight_decay: float = option(0.0, "of the local optimiser; kept out of g*g")
+    schedule: str = option("constant", "learning rate over time: constant, cosine, step:0.5,0.75 or step:160")
+    warmup: float = option(0.0, "epochs over which the learning rate rises")
+    partition: str = option("iid", "how data is dealt out: iid, dirichlet:0.3, classes:2, shares:1,2,…, replicate")
+    init: str = option("common", "first parameters", choices=("common", "independent", "zero"))
+    seed: int = option(0, "fixes start, data order, delays and chance")
+    eval_every: int = option(0, "evaluate after this many steps; 0: after every epoch")
+    checkpoint_every: int = option(10, "save after this many epochs, and always at the end")
+    dtype: str = option("float32", "of states and gradients", choices=("float32", "float64"))
+    device: str = option("cpu", "torch device")
+    options: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of the algorithm
+
+    def __post_init__(self) -> None:
+        """Check the ranges that do not depend on other parts."""
+        for name in ("epochs", "batch", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} must be 1 or more, got {getattr(self, name)}")
+        for name in ("eval_every", "seed"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name} must be 0 or more, got {getattr(self, name)}")
+        if not 0 < self.lr < math.inf:
+            raise UserError(f"lr must be positive and finite, got {self.lr}; use for example 0.05")
+
+    def to_toml(self) -> str:
+        """Return the settings as TOML; what is None is left out, as TOML has no such value."""
+        lines = [
+            f"{field.name} = {_toml_value(getattr(self, field.name))}"
+            for field in dataclasses.fields(self)
+            if field.name != "options" and getattr(self, field.name) is not None
+        ]
+        lines += [
+            "",
+            "[options]",
+            *(f"{name} = {_toml_value(value)}" for name, value in self.options.items()),
+        ]
+        return "\n".join(lines) + "\n"
+
+
+SETTING_NAMES = tuple(field.name for field in dataclasses.fields(Settings) if field.name != "options")
+
+
+def make_settings(values: Mapping[str, Any]) -> Settings:
+    """Make settings from values that may be text; names that no setting has are options of the algorithm."""
+    plain = {name: value for name, value in values.items() if name in SETTING_NAMES}
+    options = dict(values.get("options") or {})
+    for name, value in values.items():
+        if name not in SETTING_NAMES and name != "options":
+            options[name] = value
+    return Settings(**read_options(Settings, "run", plain), options=options)
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Read a TOML file of settings as values for `make_settings`."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot read settings '{path}' ({error.strerror}); give a TOML file, as run.toml") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"'{path}' is not valid TOML ({error}); mend that line") from None
+    for name, value in values.items():
+        if isinstance(value, dict) and name != "options":
+            raise unknown_name(f"table in '{path}'", name, ["options"])
+    return values
+
+
+def _toml_value(value: Any) -> str:
+    """Write a plain value; JSON's strings, numbers and booleans are TOML's too, but for non-finite floats."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False)

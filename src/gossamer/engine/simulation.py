@@ -1,0 +1,152 @@
+"""N agents on one virtual clock: the loop that both training runs and bare trajectories go through."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import torch
+
+from gossamer.algorithms import Algorithm, Noise, Own
+from gossamer.engine.checkpoint import part_of
+from gossamer.engine.local import LocalOptimizer
+from gossamer.engine.mailbox import Mailbox
+from gossamer.errors import UserError
+from gossamer.network import Network
+from gossamer.seeding import generator
+from gossamer.shapes import Float, Int, Tensor
+
+
+@runtime_checkable
+class Source(Protocol):
+    """Where gradients come from. All agents at once, a function of the point and the step alone."""
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """Which of loss, gradient and fresh_gradient it can evaluate besides."""
+
+    def gradient(self, x: Float[Tensor, "n d"], step: int) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"] | None]:
+        """Return each agent's gradient on its batch of this step, and its loss where known."""
+
+    def loss(self, x: Float[Tensor, "n d"], step: int) -> Float[Tensor, " n"]:
+        """Return each agent's loss on the same batch."""
+
+    def fresh_gradient(self, x: Float[Tensor, "n d"], step: int) -> Float[Tensor, "n d"]:
+        """Return each agent's gradient on another batch."""
+
+
+@dataclass(frozen=True)
+class AtStep:
+    """A source's further evaluations, fixed to one step (algorithms.base.Evaluate)."""
+
+    source: Source
+    step: int
+
+    def loss(self, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
+        """Return each agent's loss at x."""
+        return self.source.loss(x, self.step)
+
+    def gradient(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        """Return each agent's gradient at x."""
+        return self.source.gradient(x, self.step)[0]
+
+    def fresh_gradient(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+        """Return each agent's gradient at x on another batch."""
+        return self.source.fresh_gradient(x, self.step)
+
+
+@dataclass(frozen=True)
+class StepReport:
+    """What one step tells the record."""
+
+    loss: Float[Tensor, " n"] | None
+    predict: Float[Tensor, " n"] | None
+    ages: Int[Tensor, "n n"]
+
+
+class NonFiniteLoss(ArithmeticError):
+    """An agent's loss is no longer a number."""
+
+    def __init__(self, agent: int, step: int, value: float) -> None:
+        super().__init__(
+            f"the loss of agent {agent} is {value} at step {step}; the run was stopped there, "
+            "use a smaller --lr or an algorithm that is stable at this delay"
+        )
+        self.agent, self.step, self.value = agent, step, value
+
+
+class Simulation:
+    """The state of all agents, and `step`, which moves it by one iteration."""
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        network: Network,
+        source: Source,
+        x0: Float[Tensor, "n d"],
+        *,
+        lr: Callable[[int], float],
+        local: LocalOptimizer | None = None,
+        segments: tuple[int, ...] | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.algorithm, self.source, self.lr, self.seed = algorithm, source, lr, seed
+        self.local = local or LocalOptimizer()
+        self.segments = segments or (x0.shape[1],)
+        algorithm.check_local(plain=self.local.plain)
+        _check_offers(algorithm, source)
+        self.x = x0.clone()
+        self.memory: Tensor | None = None
+        self.t = 0
+        self.mailbox = Mailbox(algorithm, network, self.x, seed, plain=self.local.plain)
+
+    def step(self) -> StepReport:
+        """Move every agent by one iteration: gradient, messages, rule."""
+        t, x = self.t, self.x
+        g, loss = self.source.gradient(x, t)
+        if loss is not None and not bool(torch.isfinite(loss).all()):
+            agent = int((~torch.isfinite(loss)).nonzero()[0])
+            raise NonFiniteLoss(agent, t, float(loss[agent]))
+        v, memory = self.local.direction(g, x, self.memory)
+        inbox, weights, ages = self.mailbox.deliver(t, {"x": x, "g": g, "v": v})
+        own = Own(
+            x=x,
+            g=g,
+            v=v,
+            lr=self.lr(t),
+            t=t,
+            segments=self.segments,
+            previous=self.mailbox.previous(t),
+            evaluate=AtStep(self.source, t),
+        )
+        update = self.algorithm.step(own, inbox, weights, self._noise(t))
+        self.x, self.memory, self.t = update.x, memory, t + 1
+        return StepReport(loss, update.predict, ages)
+
+    def _noise(self, t: int) -> Noise | None:
+        if not self.algorithm.draws:
+            return None
+        uniform = torch.rand(len(self.x) + 1, generator=generator(self.seed, "noise", t), dtype=torch.float64)
+        return Noise(uniform[1:].to(self.x), float(uniform[0]))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return all that the next step depends on, messages in flight included."""
+        state = {"t": torch.tensor(self.t), "x": self.x}
+        if self.memory is not None:
+            state["memory"] = self.memory
+        return state | {f"mailbox.{name}": value for name, value in self.mailbox.state_dict().items()}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore what `state_dict` returned."""
+        self.t = int(state["t"])
+        self.x = state["x"].to(self.x)
+        self.memory = state["memory"].to(self.x) if "memory" in state else None
+        self.mailbox.load_state_dict(part_of(state, "mailbox."))
+
+
+def _check_offers(algorithm: Algorithm, source: Source) -> None:
+    missing = sorted(algorithm.needs - source.offers)
+    if missing:
+        raise UserError(
+            f"{algorithm.name} with these options also needs {', '.join(missing)}, which was not given; "
+            "pass it (gm.trajectory takes loss=…) or choose other options"
+        )

@@ -1,0 +1,284 @@
+"""A training run: a task, a network, an algorithm and settings, from the first step to the summary."""
+
+import dataclasses
+import math
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gossamer.algorithms import Algorithm, algorithm
+from gossamer.data import partition
+from gossamer.engine.checkpoint import part_of
+from gossamer.engine.folder import RunFolder
+from gossamer.engine.gradients import TaskSource
+from gossamer.engine.local import LocalOptimizer, Schedule
+from gossamer.engine.metrics import Evaluator, Tally
+from gossamer.engine.settings import Settings
+from gossamer.engine.simulation import NonFiniteLoss, Simulation
+from gossamer.errors import StabilityWarning, UserError
+from gossamer.network import Fixed, Network, Scaled, broadcast, network
+from gossamer.shapes import Float, Tensor
+from gossamer.tasks import Task, make_task
+
+OnStep = Callable[[int, dict[str, Any] | None], None]  # (steps done, the newest row of metrics)
+
+DEFAULT_DELAY = "20"  # the paper's
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """What a run gives back."""
+
+    summary: dict[str, Any]
+    history: list[dict[str, Any]]  # one row an evaluation, as in metrics.jsonl
+    x: Float[Tensor, "n d"]  # the agents' last parameters
+    run_dir: Path | None = None
+
+    @property
+    def accuracy(self) -> list[float]:
+        """The last test accuracy of each agent, between 0 and 1."""
+        accuracy: list[float] = self.summary["accuracy_per_agent"]
+        return accuracy
+
+
+class Training:
+    """Builds the parts that the settings name, and runs them."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        task: Task | None = None,
+        network: Network | None = None,
+        algorithm: Algorithm | None = None,
+    ) -> None:
+        self.task = task or make_task(settings.task, settings.model)
+        self.algorithm = algorithm or _make_algorithm(settings)
+        self.network = network or _make_network(settings)
+        self.settings = _complete(settings, self.task, self.network, self.algorithm)
+        shards = partition(settings.partition, self.task.train.y, self.network.num_agents, settings.seed)
+        examples = sum(map(len, shards)) / len(shards) if settings.epoch_unit == "shard" else len(self.task.train)
+        self.steps_per_epoch = math.ceil(examples / settings.batch)
+        self.steps = settings.epochs * self.steps_per_epoch
+        self._fit_network()
+        self._build(shards)
+
+    def _fit_network(self) -> None:
+        """Bring the delay to steps, check it against the run, and find the clusters if none were given."""
+        if self.settings.delay_unit == "epoch":
+            self.network = dataclasses.replace(self.network, delay=Scaled(self.network.delay, self.steps_per_epoch))
+        if self.algorithm.waits:
+            return
+        longest = self.network.delay.typical
+        if longest >= self.steps:
+            raise UserError(
+                f"a delay of {longest} steps is longer than the run of {self.steps} steps "
+                f"({self.settings.epochs} epochs of {self.steps_per_epoch}); use more --epochs or a smaller --delay"
+            )
+        if self.network.clusters is None:
+            self.network = self.network.with_clusters(broadcast(self.network, self.settings.seed).clusters)
+        if warning := self.algorithm.check(self.network):
+            warnings.warn(warning, StabilityWarning, stacklevel=2)
+
+    def _build(self, shards: list[Tensor]) -> None:
+        settings, num_agents = self.settings, self.network.num_agents
+        device = _check_device(settings.device)
+        module = self.task.fresh_module(settings.seed)
+        module.module.to(device)
+        x0 = self.task.initial(settings.init, num_agents, settings.seed)
+        schedule = Schedule(settings.lr, settings.schedule, self.steps, self.steps_per_epoch, settings.warmup)
+        self.simulation = Simulation(
+            self.algorithm,
+            self.network,
+            TaskSource(self.task, module, shards, settings.batch, settings.seed, device),
+            x0.to(device=device, dtype=getattr(torch, settings.dtype)),
+            lr=schedule.at,
+            local=LocalOptimizer(
+                momentum=settings.momentum, nesterov=settings.nesterov, weight_decay=settings.weight_decay
+            ),
+            segments=module.segments,
+            seed=settings.seed,
+        )
+        self.schedule = schedule
+        self.evaluate = Evaluator(self.task, module, device)
+        self.tally = Tally(num_agents)
+        self.history: list[dict[str, Any]] = []
+        self.seconds = 0.0
+
+    def run(
+        self,
+        folder: RunFolder | None = None,
+        on_step: OnStep | None = None,
+        stop: Callable[[], bool] | None = None,
+    ) -> Result:
+        """Train to the end, until `stop` says so, or until a loss is not finite; then sum up."""
+        begun, status = time.perf_counter(), "finished"
+        if not self.history:
+            self._record(folder)
+        save_every = self.settings.checkpoint_every * self.steps_per_epoch
+        while self.simulation.t < self.steps:
+            if stop is not None and stop():
+                status = "interrupted"
+                break
+            try:
+                self.tally.add(self.simulation.step())
+            except NonFiniteLoss as error:
+                status = str(error)
+                self._record(folder)
+                break
+            row = self._record(folder) if self._due() else None
+            if folder is not None and self.simulation.t % save_every == 0:
+                folder.save(self.state_dict())
+            if on_step is not None:
+                on_step(self.simulation.t, row)
+        self.seconds += time.perf_counter() - begun
+        result = Result(self._summary(status, folder), self.history, self.simulation.x, folder.path if folder else None)
+        if folder is not None:
+            folder.save(self.state_dict())
+            folder.write_summary(result.summary)
+        return result
+
+    def resume(self, folder: RunFolder) -> None:
+        """Take up a run where its checkpoint was written, messages in flight included."""
+        state = folder.load()
+        try:
+            self.simulation.load_state_dict(part_of(state, "simulation."))
+            self.tally.load_state_dict(part_of(state, "tally."))
+            rows = int(state["rows"])
+        except (KeyError, RuntimeError) as error:
+            raise UserError(
+                f"checkpoint '{folder.checkpoint_path}' does not belong to this run's config.toml ({error}); train anew"
+            ) from None
+        self.history = folder.keep_rows(rows)
+        self.seconds = float(folder.read_summary().get("seconds", 0.0))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return all that the rest of the run depends on."""
+        simulation = {f"simulation.{name}": value for name, value in self.simulation.state_dict().items()}
+        tally = {f"tally.{name}": value for name, value in self.tally.state_dict().items()}
+        return {**simulation, **tally, "rows": torch.tensor(len(self.history))}
+
+    def _due(self) -> bool:
+        every = self.settings.eval_every or self.steps_per_epoch
+        return self.simulation.t % every == 0 or self.simulation.t == self.steps
+
+    def _record(self, folder: RunFolder | None) -> dict[str, Any]:
+        """Evaluate now and add a row to the history."""
+        t = self.simulation.t
+        row = {
+            "step": t,
+            "epoch": t / self.steps_per_epoch,
+            "lr": self.schedule.at(t),
+            **self.evaluate(self.simulation.x),
+            "train_loss": self.tally.train_loss("interval"),
+            "predict": self.tally.predict("interval"),
+            "message_age": self.tally.message_age("interval"),
+            "bytes_sent": [t * bytes_a_step for bytes_a_step in self._bytes_a_step()],
+        }
+        self.tally.close_interval()
+        self.history.append(row)
+        if folder is not None:
+            folder.append(row)
+        return row
+
+    def _bytes_a_step(self) -> list[int]:
+        """Bytes that each agent sends at a step: its message, to every neighbour that listens."""
+        listeners = self.network.links
+        if not self.algorithm.hears_late:
+            listeners = listeners & self.network.same_cluster
+        x = self.simulation.x
+        size = len(self.simulation.mailbox.message) * x.shape[1] * x.element_size()
+        return [size * count for count in listeners.sum(dim=1).tolist()]
+
+    def _summary(self, status: str, folder: RunFolder | None) -> dict[str, Any]:
+        settings, network, last = self.settings, self.network, self.history[-1]
+        predict = [share for share in self.tally.predict("run") or [] if share is not None]
+        return {
+            "algorithm": self.algorithm.name,
+            "network": network.spec,
+            "delay": network.delay.steps if isinstance(network.delay, Fixed) else network.delay.spec(),
+            "task": self.task.name,
+            "model": self.task.model_name,
+            "seed": settings.seed,
+            "epochs": settings.epochs,
+            "iterations": self.simulation.t,
+            "accuracy_mean": statistics.fmean(last["accuracy"]),
+            "accuracy_std": statistics.pstdev(last["accuracy"]),
+            "accuracy_per_agent": last["accuracy"],
+            "accuracy_best": max(statistics.fmean(row["accuracy"]) for row in self.history),
+            "accuracy_average_model": last["accuracy_average_model"],
+            "loss_mean": statistics.fmean(last["loss"]),
+            "consensus_distance": statistics.fmean(last["consensus"]),
+            "predict_fraction": statistics.fmean(predict) if predict else None,
+            "message_age": self.tally.message_age("run"),
+            "bytes_sent": sum(last["bytes_sent"]),
+            "bytes_sent_per_agent": last["bytes_sent"],
+            "agents": network.num_agents,
+            "parameters": self.simulation.x.shape[1],
+            "clusters": [list(members) for members in network.clusters or ()],
+            "clusters_discovered": network.clusters is not None and not network.clusters_given,
+            "lr": settings.lr,
+            "options": dict(settings.options),
+            "status": status,
+            "seconds": self.seconds,
+            "run_dir": str(folder.path) if folder else None,
+        }
+
+
+def _make_network(settings: Settings) -> Network:
+    delay = settings.delay
+    if delay is None and not settings.network.startswith("file:"):
+        delay = DEFAULT_DELAY
+    return network(
+        settings.network,
+        delay,
+        clusters=settings.clusters,
+        loss=settings.loss,
+        mixing=settings.mixing,
+        lazy=settings.lazy,
+        clip_weights=settings.clip_weights,
+        reliable_delay=settings.reliable_delay,
+        startup=settings.startup,
+    )
+
+
+def _make_algorithm(settings: Settings) -> Algorithm:
+    return algorithm(settings.algorithm, **settings.options)
+
+
+def _complete(settings: Settings, task: Task, network: Network, algorithm: Algorithm) -> Settings:
+    """Write every part that was given as an object, and every default of the algorithm, into the settings."""
+    clusters = None
+    if network.clusters is not None:
+        clusters = "/".join(",".join(map(str, members)) for members in network.clusters)
+        clusters += "/" if len(network.clusters) == 1 else ""
+    return dataclasses.replace(
+        settings,
+        task=task.name,
+        model=task.model_name,
+        network=network.spec,
+        clusters=clusters,
+        delay=network.delay.spec(),
+        loss=network.loss,
+        mixing=network.mixing,
+        lazy=network.lazy,
+        clip_weights=network.clip_weights,
+        reliable_delay=network.reliable_delay,
+        startup=network.startup,
+        algorithm=algorithm.name,
+        options={field.name: getattr(algorithm, field.name) for field in dataclasses.fields(algorithm)},
+    )
+
+
+def _check_device(device: str) -> str:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError):
+        raise UserError(f"device '{device}' is not available here; use cpu") from None
+    return device

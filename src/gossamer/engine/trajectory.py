@@ -1,0 +1,111 @@
+"""A rule on a network with gradients from any function: for theory, tests and teaching."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from gossamer.algorithms import Algorithm
+from gossamer.engine.local import LocalOptimizer, Schedule
+from gossamer.engine.simulation import Simulation
+from gossamer.errors import StabilityWarning, UserError
+from gossamer.network import Network
+from gossamer.shapes import Float, Tensor
+
+GradientFunction = Callable[[Tensor, int], Any]
+
+
+@dataclass(frozen=True)
+class FunctionSource:
+    """Gradients and losses from plain functions of (x [N, d], t)."""
+
+    gradient_function: GradientFunction
+    loss_function: GradientFunction | None
+
+    @property
+    def offers(self) -> frozenset[str]:
+        """A gradient function can be called again at will; a loss only if there is one."""
+        names = {"gradient", "fresh_gradient"}
+        return frozenset(names | {"loss"} if self.loss_function else names)
+
+    def gradient(self, x: Float[Tensor, "n d"], step: int) -> tuple[Float[Tensor, "n d"], None]:
+        """Return the function's value as a tensor like x."""
+        g = torch.as_tensor(self.gradient_function(x, step)).to(x)
+        if g.shape != x.shape:
+            raise UserError(f"gradient must return one row an agent, shape {tuple(x.shape)}, got {tuple(g.shape)}")
+        return g, None
+
+    def loss(self, x: Float[Tensor, "n d"], step: int) -> Float[Tensor, " n"]:
+        """Return the loss function's value as a tensor like x."""
+        assert self.loss_function is not None
+        return torch.as_tensor(self.loss_function(x, step)).to(x)
+
+    def fresh_gradient(self, x: Float[Tensor, "n d"], step: int) -> Float[Tensor, "n d"]:
+        """Call the gradient function once more: a stochastic one draws anew."""
+        return self.gradient(x, step)[0]
+
+
+def trajectory(
+    algorithm: Algorithm,
+    network: Network,
+    gradient: GradientFunction,
+    x0: Any,
+    lr: float = 0.1,
+    steps: int = 200,
+    *,
+    loss: GradientFunction | None = None,
+    momentum: float = 0.0,
+    nesterov: bool = False,
+    weight_decay: float = 0.0,
+    schedule: str = "constant",
+    segments: tuple[int, ...] | None = None,
+    seed: int = 0,
+) -> Float[Tensor, "steps_and_start n d"]:
+    """Run a rule and return every state, [steps + 1, N, d]; float64 in, float64 out.
+
+    Args:
+        algorithm: what `gm.algorithm` returns.
+        network: what `gm.network` returns; agents are its rows.
+        gradient: a function of (x [N, d], t) that returns [N, d].
+        x0: the start, [N, d], or [d] for one that all agents share.
+        lr: the learning rate eta.
+        steps: the number of iterations.
+        loss: a function of (x [N, d], t) that returns [N], for criterion='loss'.
+        momentum: of the local optimiser, as are nesterov and weight_decay.
+        nesterov: look ahead along the momentum.
+        weight_decay: added to the local direction, never to the curvature estimate.
+        schedule: 'constant', 'cosine' or 'step:0.5,0.75'.
+        segments: lengths of the parameter tensors inside a row, for granularity='tensor'.
+        seed: fixes the delays and the random theta.
+    """
+    if steps < 1:
+        raise UserError(f"steps must be 1 or more, got {steps}")
+    start = torch.as_tensor(x0)
+    if not start.is_floating_point():
+        start = start.to(torch.get_default_dtype())
+    if start.ndim == 1:
+        start = start.expand(network.num_agents, -1)
+    if start.ndim != 2 or len(start) != network.num_agents:
+        raise UserError(
+            f"x0 must be [{network.num_agents}, d] for a network of {network.num_agents} agents, "
+            f"or [d] for a common start; got shape {tuple(start.shape)}"
+        )
+    if warning := algorithm.check(network):
+        warnings.warn(warning, StabilityWarning, stacklevel=2)
+    simulation = Simulation(
+        algorithm,
+        network,
+        FunctionSource(gradient, loss),
+        start,
+        lr=Schedule(lr, schedule, steps).at,
+        local=LocalOptimizer(momentum=momentum, nesterov=nesterov, weight_decay=weight_decay),
+        segments=segments,
+        seed=seed,
+    )
+    path = [simulation.x]
+    for _ in range(steps):
+        simulation.step()
+        path.append(simulation.x)
+    return torch.stack(path)

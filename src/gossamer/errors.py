@@ -1,0 +1,36 @@
+"""The one error a user is meant to read: a value, the limit it broke, and what to do instead."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """A mistake that the user can mend. The message is one line: value, limit, remedy."""
+
+
+class StabilityWarning(UserWarning):
+    """A setting that is allowed but is predicted to diverge."""
+
+
+def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:
+    """Return the error for a name that does not exist, with the nearest one that does."""
+    choices = sorted(known)
+    nearest = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
+    hint = f"did you mean '{nearest[0]}'? " if nearest else ""
+    return UserError(f"unknown {kind} '{name}'; {hint}choose one of: {', '.join(choices)}")
+
+
+def read_number(kind: str, text: str) -> float:
+    """Parse a number inside a specification such as 'geometric:0.1', or say which part is not one."""
+    try:
+        return float(text)
+    except ValueError:
+        raise UserError(f"{kind} must be a number, got '{text}'") from None
+
+
+def read_whole(kind: str, text: str) -> int:
+    """Parse a whole number inside a specification such as 'uniform:5,60', or say which part is not one."""
+    try:
+        return int(text)
+    except ValueError:
+        raise UserError(f"{kind} must be a whole number, got '{text}'") from None

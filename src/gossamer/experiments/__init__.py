@@ -1,0 +1,1 @@
+"""Named settings, comparisons over algorithms and seeds, and their reports."""

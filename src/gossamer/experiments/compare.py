@@ -1,0 +1,130 @@
+"""Several algorithms on one task and network, over several seeds."""
+
+import json
+import re
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gossamer.algorithms import parse_algorithm
+from gossamer.algorithms.options import describe_options
+from gossamer.engine.folder import RunFolder, to_json
+from gossamer.engine.settings import SETTING_NAMES, Settings, make_settings
+from gossamer.engine.training import OnStep, Training
+from gossamer.errors import UserError
+from gossamer.experiments.presets import preset_values
+from gossamer.experiments.runs import Run
+from gossamer.network import Network
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One algorithm of a comparison: its text, such as 'pc-asgd/theta=pv', and its settings."""
+
+    label: str
+    settings: Settings
+
+
+def split_algorithms(text: str) -> list[str]:
+    """Split 'sync,pc-asgd/theta=linear:0,0.5,100' at the commas that a name follows."""
+    return [part.strip() for part in re.split(r",\s*(?=[A-Za-z])", text) if part.strip()]
+
+
+def plan(algorithms: list[str], given: dict[str, Any], preset: str | None = None) -> list[Entry]:
+    """Return the settings of each algorithm: preset, then what was given, then the text's own options."""
+    if not algorithms:
+        raise UserError("there is no algorithm to compare; use for example --algorithms sync,d-asgd,pc-asgd")
+    repeated = {text for text in algorithms if algorithms.count(text) > 1}
+    if repeated:
+        raise UserError(f"'{min(repeated)}' is named twice; name each algorithm once, options may differ")
+    options = {name: value for name, value in given.items() if name not in SETTING_NAMES and name != "options"}
+    settings = {name: value for name, value in given.items() if name in SETTING_NAMES}
+    used: set[str] = set()
+    entries = []
+    for text in algorithms:
+        rule = parse_algorithm(text)
+        known = describe_options(type(rule))
+        own = {part.partition("=")[0]: getattr(rule, part.partition("=")[0]) for part in text.split("/")[1:]}
+        shared = {name: value for name, value in options.items() if name in known}
+        used |= set(shared)
+        base = preset_values(preset, rule.name) if preset else {}
+        entries.append(Entry(text, make_settings({**base, **settings, **shared, **own, "algorithm": rule.name})))
+    unused = sorted(set(options) - used)
+    if unused:
+        raise UserError(f"none of {', '.join(algorithms)} has the option '{unused[0]}'; leave it out")
+    return entries
+
+
+def run_all(
+    entries: list[Entry], seeds: list[int], folder: Path, on_run: Callable[[Entry, int, int], OnStep]
+) -> Iterator[tuple[Run, Network]]:
+    """Run every algorithm with every seed into folder/runs; `on_run(entry, seed, steps)` gives the step callback."""
+    trainings = [  # built first, so that a mistake in the last one is told before the first one has run
+        (entry, seed, Training(make_settings({**_values(entry.settings), "seed": seed})))
+        for entry in entries
+        for seed in seeds
+    ]
+    for entry, seed, training in trainings:
+        path = folder / "runs" / f"{safe_name(entry.label)}-seed{seed}"
+        run_folder = RunFolder.create(path, training.settings, training.network)
+        result = training.run(run_folder, on_run(entry, seed, training.steps))
+        yield Run(entry.label, seed, result.summary, result.history), training.network
+
+
+def _values(settings: Settings) -> dict[str, Any]:
+    return {name: getattr(settings, name) for name in (*SETTING_NAMES, "options")}
+
+
+def summarise(runs: list[Run]) -> list[dict[str, Any]]:
+    """Fold seeds: for each algorithm the mean and standard deviation over seeds."""
+    rows = []
+    for label in dict.fromkeys(run.label for run in runs):
+        summaries = [run.summary for run in runs if run.label == label]
+        accuracies = [summary["accuracy_mean"] for summary in summaries]
+        rows.append(
+            {
+                "algorithm": summaries[0]["algorithm"],
+                "label": label,
+                "options": summaries[0]["options"],
+                "accuracy_mean": statistics.fmean(accuracies),
+                "accuracy_std": statistics.stdev(accuracies) if len(accuracies) > 1 else 0.0,
+                "accuracy_per_seed": accuracies,
+                "accuracy_average_model": statistics.fmean(s["accuracy_average_model"] for s in summaries),
+                "loss_mean": statistics.fmean(s["loss_mean"] for s in summaries),
+                "consensus_distance": statistics.fmean(s["consensus_distance"] for s in summaries),
+                "predict_fraction": _mean_or_none([s["predict_fraction"] for s in summaries]),
+                "message_age": _mean_or_none([s["message_age"] for s in summaries]),
+                "bytes_sent": summaries[0]["bytes_sent"],
+                "seconds": statistics.fmean(s["seconds"] for s in summaries),
+                "diverged": sum(s["status"] != "finished" for s in summaries),
+                "seeds": [run.seed for run in runs if run.label == label],
+            }
+        )
+    return rows
+
+
+def _mean_or_none(values: list[float | None]) -> float | None:
+    numbers = [value for value in values if value is not None]
+    return statistics.fmean(numbers) if numbers else None
+
+
+def write_results(folder: Path, document: dict[str, Any]) -> None:
+    """Write the comparison as results.json."""
+    text = json.dumps(json.loads(to_json(document)), indent=2, ensure_ascii=False)
+    (folder / "results.json").write_text(text + "\n", encoding="utf-8")
+
+
+def safe_name(text: str) -> str:
+    """Return text as a file name."""
+    return re.sub(r"[^A-Za-z0-9.=_-]+", "-", text).strip("-")
+
+
+def unused_folder(parent: Path, name: str) -> Path:
+    """Return parent/name, or parent/name-2, -3, … when that exists: nothing is ever overwritten."""
+    path, number = parent / name, 1
+    while path.exists():
+        number += 1
+        path = parent / f"{name}-{number}"
+    return path

@@ -1,0 +1,77 @@
+"""The age of the newest message that each agent holds of each neighbour, step by step.
+
+At step t the message that k took at step t - d arrives at i, d being the delay that the model draws for the
+link now. It may be older than one that i already has; i keeps the newest:
+
+    newest_ik(t) = max(newest_ik(t - 1), t - d_ik(t)),    age_ik(t) = t - newest_ik(t)
+
+So an age grows by at most one a step, and for independent delays P(age > a) = prod_{j=0..a} P(d > j).
+"""
+
+from collections.abc import Mapping
+
+import torch
+
+from gossamer.errors import UserError
+from gossamer.network.delay import steps_until_negligible
+from gossamer.network.network import Network
+from gossamer.seeding import generator
+from gossamer.shapes import Int, Tensor
+
+NOTHING = -1  # the age where an agent holds no message
+
+# The step of a message that never came: below every step, and far from overflow.
+_NEVER = -(2**40)
+
+
+class Arrivals:
+    """The arrivals of one run: a function of the network, the seed and the purpose, advanced step by step."""
+
+    def __init__(self, network: Network, seed: int, purpose: str = "delay") -> None:
+        """Start before step 0. Two purposes draw independently."""
+        self.network = network
+        self.seed = seed
+        self.purpose = purpose
+        self._state = network.delay.start(network.links, generator(seed, f"{purpose}-start"))
+        first = 0 if network.startup == "min" else _NEVER
+        self._newest = torch.full(network.links.shape, first, dtype=torch.int64)
+
+    @property
+    def largest_age(self) -> int:
+        """The largest age that `advance` returns: how many past steps a sender's messages must be kept."""
+        losses = steps_until_negligible(self.network.loss) if self.network.loss > 0 else 0
+        return max(self.network.delay.largest + losses, self.network.reliable_delay)
+
+    def advance(self, step: int) -> Int[Tensor, "n n"]:
+        """Return the ages at this step: 0 is current, NOTHING is no message.
+
+        To be called once for each of the steps 0, 1, 2, … in turn.
+        """
+        network = self.network
+        draws = generator(self.seed, self.purpose, step)
+        delays, self._state = network.delay.sample(step, self._state, network.links, draws)
+        if not network.delay.covers_every_link:
+            delays = torch.where(network.spared, network.reliable_delay, delays)
+        arrived = network.links
+        if network.loss > 0:
+            kept = torch.rand(arrived.shape, generator=draws, dtype=torch.float64) >= network.loss
+            arrived = arrived & (kept | network.spared)
+        sent = step - delays
+        if network.startup != "full":
+            arrived = arrived & (sent >= 0)
+        self._newest = torch.maximum(self._newest, torch.where(arrived, sent, _NEVER))
+        ages = step - self._newest
+        return torch.where(network.links & (ages <= self.largest_age), ages, NOTHING)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return what `load_state_dict` needs to go on after the last step advanced."""
+        return {"newest": self._newest.clone(), "delay": self._state.clone()}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Go on where `state_dict` was taken. The draws need no state: they depend on the step alone."""
+        if state["newest"].shape != self._newest.shape or state["delay"].shape != self._state.shape:
+            raise UserError(
+                f"the saved arrivals are for {len(state['newest'])} agents or another kind of delay; "
+                f"resume with the network they came from, not one of {len(self._newest)} agents"
+            )
+        self._newest, self._state = state["newest"].clone(), state["delay"].clone()

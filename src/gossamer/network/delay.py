@@ -1,0 +1,227 @@
+"""Delay models: by how many steps the message that arrives now on each link is late.
+
+A model is pure. What it remembers between steps is a tensor that the caller carries, and every draw comes
+from the generator it is given. Index [i, k] is the message that agent i hears from agent k.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from gossamer.errors import UserError
+from gossamer.shapes import Bool, Int, Tensor
+
+# A geometric delay has no largest value; the tail that is cut off has at most this probability.
+NEGLIGIBLE = 1e-6
+
+
+def no_state() -> Tensor:
+    """Return the state of a model that remembers nothing."""
+    return torch.empty(0, dtype=torch.int64)
+
+
+def steps_until_negligible(probability: float) -> int:
+    """Return the smallest m with probability^m <= 1e-6."""
+    if probability <= 0.0:
+        return 1
+    # The slack keeps 0.1^6 at m = 6: the quotient of the logarithms may lie a rounding error above it.
+    return math.ceil(math.log(NEGLIGIBLE) / math.log(probability) - 1e-9)
+
+
+class Delay:
+    """A delay model; see the subclasses."""
+
+    # True when the model describes every link itself, so that clusters exempt none.
+    covers_every_link: ClassVar[bool] = False
+
+    @property
+    def largest(self) -> int:
+        """The largest delay that `sample` can return."""
+        raise NotImplementedError
+
+    @property
+    def typical(self) -> int:
+        """The delay that a run must outlast: the largest one, unless that is rare."""
+        return self.largest
+
+    def start(self, links: Bool[Tensor, "n n"], generator: torch.Generator) -> Tensor:
+        """Return the state before step 0."""
+        return no_state()
+
+    def sample(
+        self, step: int, state: Tensor, links: Bool[Tensor, "n n"], generator: torch.Generator
+    ) -> tuple[Int[Tensor, "n n"], Tensor]:
+        """Return the delay in steps of the message that arrives now, for every pair, and the new state."""
+        raise NotImplementedError
+
+    def check(self, links: Bool[Tensor, "n n"]) -> None:
+        """Raise UserError when the model does not fit this network."""
+
+    def spec(self) -> str:
+        """Return the text from which `parse_delay` makes this model again."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Fixed(Delay):
+    """Every message is late by the same number of steps."""
+
+    steps: int
+
+    def __post_init__(self) -> None:
+        check_delay("delay", self.steps)
+
+    @property
+    def largest(self) -> int:
+        return self.steps
+
+    def sample(
+        self, step: int, state: Tensor, links: Bool[Tensor, "n n"], generator: torch.Generator
+    ) -> tuple[Int[Tensor, "n n"], Tensor]:
+        return torch.full(links.shape, self.steps, dtype=torch.int64), state
+
+    def spec(self) -> str:
+        return str(self.steps)
+
+
+@dataclass(frozen=True, eq=False)
+class PerLink(Delay):
+    """A constant delay for every link: `matrix[i, k]` steps for what i hears from k."""
+
+    matrix: Int[Tensor, "n n"]
+    source: str = "matrix"  # "matrix:FILE" when it came from a file
+
+    covers_every_link: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        check_delay("entry of the delay matrix", int(self.matrix.min()))
+
+    @property
+    def largest(self) -> int:
+        off_diagonal = ~torch.eye(len(self.matrix), dtype=torch.bool)
+        return int((self.matrix * off_diagonal).max())
+
+    def sample(
+        self, step: int, state: Tensor, links: Bool[Tensor, "n n"], generator: torch.Generator
+    ) -> tuple[Int[Tensor, "n n"], Tensor]:
+        return self.matrix.to(torch.int64), state
+
+    def check(self, links: Bool[Tensor, "n n"]) -> None:
+        if self.matrix.shape != links.shape:
+            raise UserError(
+                f"delay matrix has shape {tuple(self.matrix.shape)} but the network has {len(links)} agents; "
+                "give one row and one column for each agent"
+            )
+
+    def spec(self) -> str:
+        return self.source
+
+
+@dataclass(frozen=True)
+class Uniform(Delay):
+    """Every message draws its delay from the whole numbers low..high, both included."""
+
+    low: int
+    high: int
+
+    def __post_init__(self) -> None:
+        check_delay("lowest delay", self.low)
+        if self.low > self.high:
+            raise UserError(f"uniform delay from {self.low} to {self.high} is empty; give the lower number first")
+
+    @property
+    def largest(self) -> int:
+        return self.high
+
+    def sample(
+        self, step: int, state: Tensor, links: Bool[Tensor, "n n"], generator: torch.Generator
+    ) -> tuple[Int[Tensor, "n n"], Tensor]:
+        return torch.randint(self.low, self.high + 1, links.shape, generator=generator), state
+
+    def spec(self) -> str:
+        return f"uniform:{self.low},{self.high}"
+
+
+@dataclass(frozen=True)
+class Geometric(Delay):
+    """Failures before the first success: P(d = j) = p (1 - p)^j, cut where the tail falls to 1e-6."""
+
+    p: float
+
+    def __post_init__(self) -> None:
+        check_probability("p of a geometric delay", self.p)
+
+    @property
+    def largest(self) -> int:
+        return 0 if self.p == 1.0 else steps_until_negligible(1.0 - self.p)
+
+    @property
+    def typical(self) -> int:
+        return round((1.0 - self.p) / self.p)
+
+    def sample(
+        self, step: int, state: Tensor, links: Bool[Tensor, "n n"], generator: torch.Generator
+    ) -> tuple[Int[Tensor, "n n"], Tensor]:
+        if self.p == 1.0:
+            return torch.zeros(links.shape, dtype=torch.int64), state
+        # torch counts the trials, the successful one included.
+        trials = torch.empty(links.shape, dtype=torch.float64).geometric_(self.p, generator=generator)
+        return (trials - 1).clamp(max=self.largest).to(torch.int64), state
+
+    def spec(self) -> str:
+        return f"geometric:{self.p!r}"
+
+
+@dataclass(frozen=True)
+class Gilbert(Delay):
+    """A link is good or bad (Gilbert's channel): good turns bad with probability to_bad a step, and back.
+
+    Every directed link moves on its own and starts from the stationary distribution, in which the share
+    to_bad / (to_bad + to_good) is bad. The state is 1 where the link is bad.
+    """
+
+    to_bad: float
+    to_good: float
+    bad_delay: int
+    good_delay: int = 0
+
+    def __post_init__(self) -> None:
+        check_probability("probability of turning bad", self.to_bad)
+        check_probability("probability of turning good", self.to_good)
+        check_delay("delay of a bad link", self.bad_delay)
+        check_delay("delay of a good link", self.good_delay)
+
+    @property
+    def largest(self) -> int:
+        return max(self.bad_delay, self.good_delay)
+
+    def start(self, links: Bool[Tensor, "n n"], generator: torch.Generator) -> Tensor:
+        share_bad = self.to_bad / (self.to_bad + self.to_good)
+        return (torch.rand(links.shape, generator=generator, dtype=torch.float64) < share_bad).to(torch.int64)
+
+    def sample(
+        self, step: int, state: Tensor, links: Bool[Tensor, "n n"], generator: torch.Generator
+    ) -> tuple[Int[Tensor, "n n"], Tensor]:
+        bad = state == 1
+        delays = torch.where(bad, self.bad_delay, self.good_delay)
+        draw = torch.rand(links.shape, generator=generator, dtype=torch.float64)
+        moved = torch.where(bad, draw >= self.to_good, draw < self.to_bad)
+        return delays, moved.to(torch.int64)
+
+    def spec(self) -> str:
+        good = f",{self.good_delay}" if self.good_delay else ""
+        return f"gilbert:{self.to_bad!r},{self.to_good!r},{self.bad_delay}{good}"
+
+
+def check_delay(name: str, steps: int) -> None:
+    """Raise UserError for a negative delay."""
+    if steps < 0:
+        raise UserError(f"{name} must be 0 steps or more, got {steps}; use 0 for a link that is never late")
+
+
+def check_probability(name: str, value: float) -> None:
+    """Raise UserError for a probability outside (0, 1]."""
+    if not 0.0 < value <= 1.0:
+        raise UserError(f"{name} must lie above 0 and at most at 1, got {value}; try 0.1")

@@ -1,0 +1,197 @@
+"""Graphs of agents 0..n-1: the usual ones by name, any networkx graph, or a file."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import torch
+
+from gossamer.errors import UserError
+from gossamer.shapes import Bool, Tensor
+
+
+def complete(n: int) -> nx.Graph:
+    """Link every pair of agents."""
+    _at_least("complete", n, 1)
+    return nx.complete_graph(n)
+
+
+def ring(n: int) -> nx.Graph:
+    """Link agent i with i - 1 and i + 1, modulo n."""
+    _at_least("ring", n, 3, "; use complete:2 or path:2 for fewer")
+    return nx.cycle_graph(n)
+
+
+def path(n: int) -> nx.Graph:
+    """Link agent i with i + 1."""
+    _at_least("path", n, 1)
+    return nx.path_graph(n)
+
+
+def star(n: int) -> nx.Graph:
+    """Link agent 0 with each of the n - 1 others."""
+    _at_least("star", n, 1)
+    return nx.star_graph(n - 1)
+
+
+def torus(rows: int, columns: int) -> nx.Graph:
+    """Link the agents of a grid with their four neighbours; rows and columns wrap to themselves."""
+    if min(rows, columns) < 2:
+        raise UserError(f"a torus needs 2 rows and 2 columns or more, got {rows}x{columns}; use ring for one row")
+    grid = nx.grid_2d_graph(rows, columns, periodic=True)
+    return nx.relabel_nodes(grid, {(row, column): row * columns + column for row, column in grid})
+
+
+def exponential(n: int) -> nx.Graph:
+    """Link agent i with i + 2^j and i - 2^j, modulo n, for every 2^j < n."""
+    _at_least("exponential", n, 1)
+    return nx.circulant_graph(n, [2**j for j in range((n - 1).bit_length())])
+
+
+def random(n: int, p: float, seed: int = 0) -> nx.Graph:
+    """Link each pair with probability p (Erdos-Renyi)."""
+    _at_least("random", n, 1)
+    if not 0.0 <= p <= 1.0:
+        raise UserError(f"p of a random graph must lie between 0 and 1, got {p}; try p=0.3")
+    return nx.gnp_random_graph(n, p, seed=seed)
+
+
+def regular(n: int, k: int, seed: int = 0) -> nx.Graph:
+    """Give each agent k random links."""
+    _at_least("regular", n, 1)
+    if not 0 <= k < n:
+        raise UserError(f"{n} agents cannot have {k} links each; k must lie between 0 and {n - 1}")
+    if k * n % 2:
+        raise UserError(f"{n} agents cannot have {k} links each, as {k}*{n} is odd; make k or the agents even")
+    return nx.random_regular_graph(k, n, seed=seed)
+
+
+def from_networkx(graph: nx.Graph) -> nx.Graph:
+    """Return the links of any undirected graph on agents 0..n-1.
+
+    Nodes that are already numbered 0..n-1 keep their numbers; others are numbered in the graph's order.
+    """
+    if graph.is_directed():
+        raise UserError("the graph is directed but links carry messages both ways; pass graph.to_undirected()")
+    nodes = list(graph.nodes)
+    _at_least("graph", len(nodes), 1)
+    loops = list(nx.nodes_with_selfloops(graph))
+    if loops:
+        raise UserError(f"node {loops[0]} is linked with itself; remove the self-link")
+    if set(nodes) == set(range(len(nodes))):
+        nodes.sort()
+    number = {node: index for index, node in enumerate(nodes)}
+    result = nx.empty_graph(len(nodes))
+    result.add_edges_from((number[i], number[k]) for i, k in graph.edges())
+    return result
+
+
+def adjacency(graph: nx.Graph) -> Bool[Tensor, "n n"]:
+    """Return the links of a graph on nodes 0..n-1 as a mask, False on the diagonal."""
+    matrix = nx.to_numpy_array(graph, nodelist=range(len(graph)), weight=None)
+    return torch.from_numpy(matrix > 0)
+
+
+def check_connected(graph: nx.Graph) -> None:
+    """Raise UserError when some agents can never hear of each other."""
+    parts = nx.number_connected_components(graph)
+    if parts > 1:
+        raise UserError(
+            f"the network falls into {parts} parts but must be connected; "
+            "add links (a larger p or k) or try another seed"
+        )
+
+
+def _at_least(name: str, n: int, least: int, remedy: str = "") -> None:
+    if n < least:
+        raise UserError(f"{name} needs {least} agent{'s' if least > 1 else ''} or more, got {n}{remedy}")
+
+
+def read(file: str | Path) -> nx.Graph:
+    """Read a graph from .json, .graphml or .edgelist.
+
+    The JSON object has "agents": n and "links": [[i, k], ...]; its optional "clusters" and "delay" matrix are
+    returned in the attributes of those names in `graph.graph`.
+    """
+    file = Path(file)
+    readers = {".json": _read_json, ".graphml": _read_graphml, ".edgelist": _read_edgelist}
+    if file.suffix not in readers:
+        raise UserError(f"cannot read a network from '{file}'; its name must end in {', '.join(readers)}")
+    if not file.is_file():
+        raise UserError(f"network file '{file}' does not exist; check the path")
+    return readers[file.suffix](file)
+
+
+def _read_graphml(file: Path) -> nx.Graph:
+    try:
+        graph = nx.read_graphml(file)
+    except (
+        OSError,
+        SyntaxError,
+        nx.NetworkXError,
+        KeyError,
+        ValueError,
+    ):  # the XML ParseError is a SyntaxError
+        raise UserError(f"'{file}' is not a readable GraphML file; write it with networkx.write_graphml") from None
+    return from_networkx(_with_whole_numbers(graph))
+
+
+def _read_edgelist(file: Path) -> nx.Graph:
+    try:
+        graph = nx.read_edgelist(file, data=False)
+    except (OSError, ValueError, TypeError):
+        raise UserError(f"'{file}' is not a readable edge list; write one link 'i k' on each line") from None
+    return from_networkx(_with_whole_numbers(graph))
+
+
+def _with_whole_numbers(graph: nx.Graph) -> nx.Graph:
+    """Sort nodes named by whole numbers: a file lists them in the order in which links mention them."""
+    if not all(str(node).isdecimal() for node in graph):
+        return graph
+    ordered = nx.empty_graph(sorted(int(node) for node in graph), create_using=type(graph))
+    ordered.add_edges_from((int(i), int(k)) for i, k in graph.edges())
+    return ordered
+
+
+def _read_json(file: Path) -> nx.Graph:
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:  # JSON and UTF-8 errors are ValueErrors
+        raise UserError(f"'{file}' is not readable JSON ({error}); is it truncated?") from None
+    if not isinstance(document, dict) or not {"agents", "links"} <= document.keys():
+        raise UserError(f'\'{file}\' lacks a key; it must be {{"agents": n, "links": [[i, k], ...]}}')
+    agents, links = document["agents"], document["links"]
+    if not _is_whole(agents) or agents < 1:
+        raise UserError(f"'{file}': \"agents\" must be a whole number of 1 or more, got {agents!r}")
+    if not isinstance(links, list):
+        raise UserError(f"'{file}': \"links\" must be a list of pairs [[i, k], ...], got {links!r:.60}")
+    for link in links:
+        _check_link(file, link, agents)
+    graph = nx.empty_graph(agents)
+    graph.add_edges_from(links)
+    for key in ("clusters", "delay"):
+        if document.get(key) is not None:
+            graph.graph[key] = _integer_rows(file, key, document[key])
+    return graph
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _check_link(file: Path, link: object, agents: int) -> None:
+    if not isinstance(link, list) or len(link) != 2 or not all(_is_whole(agent) for agent in link):
+        raise UserError(f"'{file}': link {link!r:.60} must be a pair of agents [i, k]")
+    if not all(0 <= agent < agents for agent in link):
+        raise UserError(f"'{file}': link {link} is out of range; agents are numbered 0 to {agents - 1}")
+    if link[0] == link[1]:
+        raise UserError(f"'{file}': link {link} joins an agent with itself; remove it")
+
+
+def _integer_rows(file: Path, key: str, rows: Any) -> list[list[int]]:
+    if not isinstance(rows, list) or not all(
+        isinstance(row, list) and all(_is_whole(value) for value in row) for row in rows
+    ):
+        raise UserError(f"'{file}': \"{key}\" must be a list of lists of whole numbers, got {rows!r:.60}")
+    return rows

@@ -1,0 +1,190 @@
+"""The network: who is linked with whom, with what weight, and how late."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import networkx as nx
+import torch
+
+from gossamer.errors import UserError, unknown_name
+from gossamer.network.assumptions import check_assumption_2
+from gossamer.network.delay import Delay, Fixed, PerLink
+from gossamer.network.graph import check_connected
+from gossamer.network.mixing import KINDS, mixing_matrix, renormalised
+from gossamer.shapes import Bool, Float, Int, Tensor
+
+Clusters = tuple[tuple[int, ...], ...]
+
+CLIP_WEIGHTS = ("metropolis", "renormalised")
+STARTUPS = ("wait", "min", "full")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Network:
+    """Links, reliable clusters, delays and mixing weights of n agents; [i, k] is what i hears from k."""
+
+    links: Bool[Tensor, "n n"]
+    clusters: Clusters | None
+    delay: Delay
+    loss: float = 0.0
+    mixing: str = "metropolis"
+    lazy: bool = False
+    clip_weights: str = "metropolis"
+    reliable_delay: int = 0
+    startup: str = "wait"
+    spec: str = "custom"
+    clusters_given: bool = True  # False when they were discovered
+    # The links that delay and loss spare; None means those inside the clusters.
+    spared_links: Bool[Tensor, "n n"] | None = None
+
+    def __post_init__(self) -> None:
+        _check_links(self.links)
+        if self.clusters is not None:
+            _check_clusters(self.clusters, len(self.links))
+        if not 0.0 <= self.loss < 1.0:
+            raise UserError(f"loss must be at least 0 and below 1, got {self.loss}; use 0 for no lost messages")
+        if self.reliable_delay < 0:
+            raise UserError(f"reliable_delay must be 0 steps or more, got {self.reliable_delay}; try 0 or 1")
+        _check_name("mixing", self.mixing, tuple(KINDS))
+        _check_name("clip_weights", self.clip_weights, CLIP_WEIGHTS)
+        _check_name("startup", self.startup, STARTUPS)
+        self.delay.check(self.links)
+
+    @property
+    def num_agents(self) -> int:
+        """The number of agents n."""
+        return len(self.links)
+
+    @property
+    def num_links(self) -> int:
+        """The number of undirected links."""
+        return int(self.links.sum()) // 2
+
+    @property
+    def degree(self) -> Int[Tensor, "n"]:
+        """The number of neighbours of each agent, itself not counted."""
+        return self.links.sum(dim=1)
+
+    @cached_property
+    def cluster_of(self) -> Int[Tensor, "n"]:
+        """The cluster that each agent is in; without clusters each agent is alone in its own."""
+        number = torch.arange(self.num_agents)
+        for index, members in enumerate(self.clusters or ()):
+            number[list(members)] = index
+        return number
+
+    @cached_property
+    def same_cluster(self) -> Bool[Tensor, "n n"]:
+        """Which pairs share a cluster: False on the diagonal, and everywhere without clusters."""
+        same = self.cluster_of[:, None] == self.cluster_of[None, :]
+        return same & ~torch.eye(self.num_agents, dtype=torch.bool)
+
+    @cached_property
+    def spared(self) -> Bool[Tensor, "n n"]:
+        """The links that delay and loss spare: those inside the clusters that were given."""
+        return self.links & self.same_cluster if self.spared_links is None else self.spared_links
+
+    @cached_property
+    def W(self) -> Float[Tensor, "n n"]:
+        """The mixing matrix on all links."""
+        return mixing_matrix(self.links, self.mixing, self.lazy)
+
+    @cached_property
+    def W_clip(self) -> Float[Tensor, "n n"]:
+        """The paper's W tilde: mixing inside the clusters only; the identity without clusters."""
+        return self.clip_matrix(self.links & self.same_cluster)
+
+    @cached_property
+    def W_late(self) -> Float[Tensor, "n n"]:
+        """The paper's W': the weights of W between clusters. Row i sums to its unreliable mass b_i."""
+        return self.W * (self.links & ~self.same_cluster)
+
+    def clip_matrix(self, reliable: Bool[Tensor, "n n"]) -> Float[Tensor, "n n"]:
+        """Return the weights of the clipping step when exactly these directed links are current.
+
+        "metropolis" builds the matrix anew on the links that are current in both directions, so that it stays
+        doubly stochastic. "renormalised" scales the row of W over whatever the agent hears.
+        """
+        current = reliable & self.links
+        if self.clip_weights == "renormalised":
+            return renormalised(self.W, current)
+        return mixing_matrix(current & current.T, self.mixing, self.lazy)
+
+    def with_clusters(self, clusters: Clusters) -> "Network":
+        """Return the same network with discovered clusters: the links stay exactly as late as they are."""
+        return replace(self, clusters=clusters, clusters_given=False, spared_links=self.spared)
+
+    def without_delay(self) -> "Network":
+        """Return what a synchronous algorithm sees: the same links, never late and never lossy."""
+        return replace(self, delay=Fixed(0), loss=0.0, reliable_delay=0)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the network in the file format that `graph.read` takes."""
+        document: dict[str, Any] = {"agents": self.num_agents, "links": self.links.triu().nonzero().tolist()}
+        if self.clusters is not None:
+            document["clusters"] = [list(members) for members in self.clusters]
+        if isinstance(self.delay, PerLink):
+            document["delay"] = self.delay.matrix.tolist()
+        return document
+
+    def describe(self) -> dict[str, Any]:
+        """Return what there is to know about the network as plain values."""
+        whole, clip = check_assumption_2(self.W), check_assumption_2(self.W_clip)
+        late = check_assumption_2(self.W_late)
+        return {
+            "agents": self.num_agents,
+            "links": self.num_links,
+            "clusters": None if self.clusters is None else [list(members) for members in self.clusters],
+            "delay": self.delay.spec(),
+            "loss": self.loss,
+            "mixing": self.mixing,
+            "lazy": self.lazy,
+            "e2": whole.e2,
+            "e2_clip": clip.e2,
+            "spectral_gap": whole.spectral_gap,
+            "unreliable_mass": self.W_late.sum(dim=1).tolist(),
+            "assumptions": {"W": whole.as_dict(), "W_clip": clip.as_dict(), "W_late": late.as_dict()},
+        }
+
+    def __repr__(self) -> str:
+        clusters = "none" if self.clusters is None else "+".join(str(len(members)) for members in self.clusters)
+        return (
+            f"Network({self.spec}: {self.num_agents} agents, {self.num_links} links, clusters {clusters}, "
+            f"delay {self.delay.spec()}, loss {self.loss:g}, {'lazy ' if self.lazy else ''}{self.mixing})"
+        )
+
+
+def _check_name(kind: str, name: str, known: tuple[str, ...]) -> None:
+    if name not in known:
+        raise unknown_name(kind, name, known)
+
+
+def _check_links(links: Tensor) -> None:
+    if links.ndim != 2 or links.shape[0] != links.shape[1] or not len(links) or links.dtype != torch.bool:
+        raise UserError(
+            f"links are {links.dtype} of shape {tuple(links.shape)}; "
+            "give a square bool matrix with a row for each agent"
+        )
+    if links.diagonal().any():
+        agent = int(links.diagonal().nonzero()[0])
+        raise UserError(f"agent {agent} is linked with itself; clear the diagonal of the links")
+    if not torch.equal(links, links.T):
+        i, k = (links & ~links.T).nonzero()[0].tolist()
+        raise UserError(f"link {i}-{k} goes one way only; links are undirected, so set both [{i},{k}] and [{k},{i}]")
+    check_connected(nx.from_numpy_array(links.numpy()))
+
+
+def _check_clusters(clusters: Clusters, num_agents: int) -> None:
+    if not clusters or not all(clusters):
+        raise UserError(f"clusters {list(clusters)} hold an empty one; leave it out")
+    members = [agent for cluster in clusters for agent in cluster]
+    outside = [agent for agent in members if not 0 <= agent < num_agents]
+    if outside:
+        raise UserError(f"clusters name agent {outside[0]}; agents are numbered 0 to {num_agents - 1}")
+    twice = [agent for agent in range(num_agents) if members.count(agent) > 1]
+    if twice:
+        raise UserError(f"agent {twice[0]} is in more than one cluster; name it in exactly one")
+    missing = sorted(set(range(num_agents)) - set(members))
+    if missing:
+        raise UserError(f"agent {missing[0]} is in no cluster; name each of the {num_agents} agents in one")

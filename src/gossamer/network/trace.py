@@ -1,0 +1,131 @@
+"""Recorded delays: replay of a measured network."""
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+
+from gossamer.errors import UserError
+from gossamer.network.delay import Delay
+from gossamer.shapes import Bool, Int, Tensor
+
+HEADER = ["step", "from", "to", "delay"]
+
+Row = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Trace(Delay):
+    """The recorded age of the newest message on link from->to at a step, one (step, from, to, delay) a row.
+
+    `recorded` is a CSV file with that header, or the rows themselves. Between two rows of a link the last
+    value is held, and before its first row the first one. A link that is never named is never late. After
+    the last recorded step of the whole trace the replay starts again from step 0.
+
+    An agent keeps the newest message it has, so where the record jumps up the age grows by one a step.
+    """
+
+    recorded: str | Path | Sequence[Sequence[int]]
+    rows: tuple[Row, ...] = field(init=False, repr=False)
+    period: int = field(init=False, repr=False)  # steps after which the replay starts again
+    # The links that are named, and per link one stretch of `keys` (link * period + step, ascending).
+    _pairs: Int[Tensor, "m 2"] = field(init=False, repr=False)
+    _firsts: Int[Tensor, "m"] = field(init=False, repr=False)
+    _keys: Int[Tensor, "r"] = field(init=False, repr=False)
+    _delays: Int[Tensor, "r"] = field(init=False, repr=False)
+
+    covers_every_link: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        rows = _read(Path(self.recorded)) if isinstance(self.recorded, str | Path) else _checked(self.recorded)
+        if not rows:
+            raise UserError(f"trace '{self._name}' has no rows; record at least one step,from,to,delay row")
+        pairs = sorted({(receiver, sender) for _, sender, receiver, _ in rows})
+        number = {pair: index for index, pair in enumerate(pairs)}
+        period = 1 + max(row[0] for row in rows)
+        # Of two rows for one link and step the later one wins.
+        latest = {number[to, sender] * period + step: delay for step, sender, to, delay in rows}
+        keyed = sorted(latest.items())
+        keys = torch.tensor([key for key, _ in keyed])
+        derived = {
+            "rows": rows,
+            "period": period,
+            "_pairs": torch.tensor(pairs),
+            "_firsts": torch.searchsorted(keys, torch.arange(len(pairs)) * period),
+            "_keys": keys,
+            "_delays": torch.tensor([delay for _, delay in keyed]),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def _name(self) -> str:
+        return str(self.recorded) if isinstance(self.recorded, str | Path) else "trace"
+
+    @property
+    def largest(self) -> int:
+        return int(self._delays.max())
+
+    def sample(
+        self, step: int, state: Tensor, links: Bool[Tensor, "n n"], generator: torch.Generator
+    ) -> tuple[Int[Tensor, "n n"], Tensor]:
+        now = torch.arange(len(self._pairs)) * self.period + step % self.period
+        last = torch.searchsorted(self._keys, now, right=True) - 1
+        delays = torch.zeros(links.shape, dtype=torch.int64)
+        delays[self._pairs[:, 0], self._pairs[:, 1]] = self._delays[torch.maximum(last, self._firsts)]
+        return delays, state
+
+    def to_csv(self) -> str:
+        """Return the rows in the file format that `trace:FILE` reads."""
+        return "".join(",".join(map(str, row)) + "\n" for row in [tuple(HEADER), *self.rows])
+
+    def check(self, links: Bool[Tensor, "n n"]) -> None:
+        for receiver, sender in self._pairs.tolist():
+            if max(receiver, sender) >= len(links) or not links[receiver, sender]:
+                raise UserError(
+                    f"trace '{self._name}' names {sender}->{receiver}, which is no link among the "
+                    f"{len(links)} agents; remove its rows or add the link to the network"
+                )
+
+    def spec(self) -> str:
+        return f"trace:{self.recorded}" if isinstance(self.recorded, str | Path) else "trace"
+
+
+def _checked(rows: Sequence[Sequence[int]]) -> tuple[Row, ...]:
+    return tuple(_checked_row(f"trace row {number}", row) for number, row in enumerate(rows, start=1))
+
+
+def _checked_row(where: str, row: Sequence[int]) -> Row:
+    if len(row) != len(HEADER) or not all(isinstance(value, int) for value in row):
+        raise UserError(f"{where} is {row}; it must hold four whole numbers {','.join(HEADER)}")
+    for name, value in zip(HEADER, row, strict=True):
+        if value < 0:
+            raise UserError(f"{where}: {name} is {value}; it must be 0 or more")
+    step, sender, receiver, delay = row
+    return step, sender, receiver, delay
+
+
+def _read(path: Path) -> tuple[Row, ...]:
+    try:
+        lines = list(csv.reader(path.read_text(encoding="utf-8").splitlines()))
+    except OSError as error:
+        raise UserError(f"cannot read trace '{path}' ({error.strerror}); check the path") from None
+    except (UnicodeDecodeError, csv.Error):
+        raise UserError(f"trace '{path}' is not text; write it as CSV: {','.join(HEADER)}") from None
+    if not lines or [name.strip() for name in lines[0]] != HEADER:
+        found = ",".join(lines[0]) if lines else "an empty file"
+        raise UserError(f"trace '{path}' starts with '{found}'; its first line must be {','.join(HEADER)}")
+    return tuple(_parse_row(f"trace '{path}' line {number}", line) for number, line in enumerate(lines[1:], 2) if line)
+
+
+def _parse_row(where: str, line: list[str]) -> Row:
+    if len(line) != len(HEADER):
+        raise UserError(f"{where} has {len(line)} of {len(HEADER)} values; complete it as {','.join(HEADER)}")
+    try:
+        row = [int(value) for value in line]
+    except ValueError:
+        raise UserError(f"{where} is '{','.join(line)}'; it must hold four whole numbers") from None
+    return _checked_row(where, row)

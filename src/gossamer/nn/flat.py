@@ -1,0 +1,44 @@
+"""A module as a function of one flat vector, so that N agents are the rows of one [N, d] tensor."""
+
+import math
+
+import torch
+from torch import nn
+
+from gossamer.errors import UserError
+from gossamer.shapes import Float, Tensor
+
+
+class FlatModule:
+    """A template module: where each parameter lies in a flat vector, and the module's output for such a vector."""
+
+    def __init__(self, module: nn.Module) -> None:
+        buffers = [name for name, _ in module.named_buffers()]
+        if buffers:
+            raise UserError(
+                f"the model keeps state besides its parameters ('{buffers[0]}', as BatchNorm does), which agents do "
+                "not exchange; use GroupNorm or LayerNorm instead"
+            )
+        self.module = module
+        self.names = [name for name, _ in module.named_parameters()]
+        self.shapes = [parameter.shape for parameter in module.parameters()]
+        self.segments = tuple(math.prod(shape) for shape in self.shapes)
+        if not self.segments:
+            raise UserError("the model has no parameters to train")
+
+    @property
+    def num_parameters(self) -> int:
+        """The length d of the flat vector."""
+        return sum(self.segments)
+
+    def initial(self) -> Float[Tensor, " d"]:
+        """Return the template's own parameters, flat."""
+        return torch.cat([parameter.detach().reshape(-1) for parameter in self.module.parameters()])
+
+    def __call__(self, flat: Float[Tensor, " d"], inputs: Tensor) -> Tensor:
+        """Return the module's output on `inputs` with the parameters in `flat`."""
+        pieces = flat.split(list(self.segments))
+        parameters = {
+            name: piece.view(shape) for name, piece, shape in zip(self.names, pieces, self.shapes, strict=True)
+        }
+        return torch.func.functional_call(self.module, parameters, (inputs,))  # type: ignore[no-any-return]

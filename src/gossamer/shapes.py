@@ -1,0 +1,23 @@
+"""Shape annotations: `Float[Tensor, "n d"]` is checked in every test and costs nothing in production.
+
+jaxtyping is a development tool here. Where it is not installed the annotations mean plain `Tensor`.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from jaxtyping import Bool, Float, Int
+else:
+    try:
+        from jaxtyping import Bool, Float, Int
+    except ImportError:
+
+        class _AnyShape:
+            def __class_getitem__(cls, item: tuple[Any, str]) -> Any:
+                return item[0]
+
+        Bool = Float = Int = _AnyShape
+
+__all__ = ["Bool", "Float", "Int", "Tensor"]
