@@ -46,8 +46,8 @@ def algorithm(name: str, **options: Any) -> Algorithm:
     return cls(**read_options(cls, cls.name, options))
 
 
-def parse_algorithm(text: str) -> Algorithm:
-    """Make an algorithm from text such as 'pc-asgd/theta=pv/criterion=descent'."""
+def parse_algorithm(text: str) -> tuple[str, dict[str, str]]:
+    """Split text such as 'pc-asgd/theta=pv/criterion=descent' into a known name and options."""
     name, *parts = text.split("/")
     options = {}
     for part in parts:
@@ -55,7 +55,7 @@ def parse_algorithm(text: str) -> Algorithm:
         if not equals:
             raise UserError(f"'{part}' in '{text}' is not an option; write NAME/OPTION=VALUE, as pc-asgd/theta=pv")
         options[key] = value
-    return algorithm(name, **options)
+    return algorithm_class(name).name, options
 
 
 def describe_algorithms() -> list[dict[str, Any]]:

@@ -98,8 +98,8 @@ def _compare(
 ) -> None:
     if seeds < 1:
         raise UserError(f"seeds must be 1 or more, got {seeds}")
-    first = int(plan(split_algorithms(algorithms)[:1] or ["sync"], {"seed": values.pop("seed", 0)})[0].settings.seed)
     entries = plan(split_algorithms(algorithms), values, preset)
+    first = entries[0].settings.seed
     folder = _new_folder(out_dir)
     runs, network = _run_with_bars(entries, list(range(first, first + seeds)), folder)
     rows = summarise(runs)

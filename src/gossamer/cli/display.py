@@ -52,9 +52,9 @@ def comparison_table(rows: list[dict[str, Any]], title: str) -> Table:
     It fits 80 columns: 'averaged' is the accuracy of the mean of all models, 'spread' the mean distance from it.
     """
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1))
-    table.add_column("algorithm", no_wrap=True)
+    table.add_column("algorithm", overflow="fold")
     for heading in ("accuracy %", "averaged %", "loss", "spread", "predicts", "MB", "s"):
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(heading, justify="right", no_wrap=True, min_width=10 if heading == "accuracy %" else None)
     best = max(row["accuracy_mean"] for row in rows)
     for row in rows:
         accuracy = f"{100 * row['accuracy_mean']:.1f} ± {100 * row['accuracy_std']:.1f}"

@@ -9,7 +9,7 @@ from typing import Any
 from gossamer.engine.checkpoint import load_checkpoint, save_checkpoint, write_text
 from gossamer.engine.settings import Settings, make_settings, read_settings
 from gossamer.errors import UserError
-from gossamer.network import Network, PerLink, Trace
+from gossamer.network import Network, PerLink, Scaled, Trace
 from gossamer.shapes import Tensor
 
 
@@ -94,12 +94,14 @@ class RunFolder:
 def _self_contained(path: Path, settings: Settings, network: Network) -> Settings:
     """Copy graphs, delay matrices and traces into the folder, so that nothing outside it is needed."""
     changes: dict[str, Any] = {}
-    if network.spec == "custom" or network.spec.startswith("file:") or isinstance(network.delay, PerLink):
-        write_text(path / "network.json", json.dumps(network.to_json()) + "\n")
+    delay = network.delay.base if isinstance(network.delay, Scaled) else network.delay
+    if network.spec == "custom" or network.spec.startswith("file:") or isinstance(delay, PerLink):
+        document = dataclasses.replace(network, delay=delay).to_json()
+        write_text(path / "network.json", json.dumps(document) + "\n")
         changes |= {"network": "file:network.json"}
-    if isinstance(network.delay, PerLink):
+    if isinstance(delay, PerLink):
         changes |= {"delay": None}
-    elif isinstance(network.delay, Trace):
-        write_text(path / "trace.csv", network.delay.to_csv())
+    elif isinstance(delay, Trace):
+        write_text(path / "trace.csv", delay.to_csv())
         changes |= {"delay": "trace:trace.csv"}
     return dataclasses.replace(settings, **changes)

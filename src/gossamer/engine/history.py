@@ -36,30 +36,25 @@ class Drift:
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
-        self._sums: dict[int, Tensor] = {}  # age -> sum over [t - age, t)
-        self._step = -1  # the t that the sums belong to
+        self._sums: dict[int, Tensor] = {}  # age -> sum over [t - age, t), for t = self._step
+        self._step = 0
         self._slides = 0
 
     def at(self, step: int, ages: Iterable[int]) -> Mapping[int, Float[Tensor, "n d"]]:
-        """Return the drift of each age at this step, in the ring's dtype."""
+        """Return the drift of each age at this step, in the ring's dtype; the ring holds this step already."""
         wanted = sorted(set(ages))
-        if len(wanted) > self.KEPT:
-            self._sums = {}
-            sums = self._walk(step, wanted)
-        else:
-            sums = self._sums = self._slide(step, wanted)
-        self._step = step
+        known = self._sums if step == self._step and self._slides < self.REBUILD else {}
+        self._slides = self._slides + 1 if known else 0
+        sums = {age: known[age] for age in wanted if age in known}
+        sums |= self._walk(step, [age for age in wanted if age not in known])
+        self._slide(step, sums if len(wanted) <= self.KEPT else {})
         return {age: (sums[age] - age * self.ring.at(step - age)).to(self.ring.buffer.dtype) for age in wanted}
 
-    def _slide(self, step: int, ages: list[int]) -> dict[int, Tensor]:
-        follows = step == self._step + 1 and self._slides < self.REBUILD
-        self._slides = self._slides + 1 if follows else 0
-        missing = [age for age in ages if not follows or age not in self._sums]
-        sums = self._walk(step, missing)
-        for age in set(ages) - set(missing):
-            newest = self.ring.at(step - 1).double()
-            sums[age] = self._sums[age] + (newest - self.ring.at(step - 1 - age))
-        return sums
+    def _slide(self, step: int, sums: dict[int, Tensor]) -> None:
+        """Move the windows on to the next step now, while the ring still holds the states that leave them."""
+        newest = self.ring.at(step).double()
+        self._sums = {age: total + (newest - self.ring.at(step - age)) for age, total in sums.items()}
+        self._step = step + 1
 
     def _walk(self, step: int, ages: list[int]) -> dict[int, Tensor]:
         """Sum from the newest state backwards, keeping the sums at the ages asked for."""

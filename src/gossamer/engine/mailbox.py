@@ -22,7 +22,7 @@ class Mailbox:
         self._alias = {"v": "g"} if plain else {}
         self.message = tuple(dict.fromkeys(self._alias.get(name, name) for name in algorithm.message))
         self.rings = self._make_rings(x)
-        self.drift = Drift(self.rings["x"]) if algorithm.past is Past.WINDOW else None
+        self.drift = Drift(self.rings["x"]) if self.rings and algorithm.past is Past.WINDOW else None
         self._like = x
         self._ages: Tensor | None = None
         self._weights: tuple[Weights, dict[int, Tensor]] | None = None
@@ -33,7 +33,6 @@ class Mailbox:
         if depth == 0:
             return {}
         names = self.message if self.algorithm.hears_late else ("x",)
-        # "last" looks at the state of the step before, so the ring is never shallower than two.
         return {name: Ring(depth + 1, x) for name in names}
 
     def deliver(self, step: int, vectors: dict[str, Float[Tensor, "n d"]]) -> tuple[Inbox, Weights, Int[Tensor, "n n"]]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gossamer.algorithms.options import option, read_options
+from gossamer.algorithms import algorithm_class, describe_algorithms
+from gossamer.algorithms.options import describe_options, option, read_options
 from gossamer.errors import UserError, unknown_name
 
 
@@ -85,10 +86,22 @@ def make_settings(values: Mapping[str, Any]) -> Settings:
     """Make settings from values that may be text; names that no setting has are options of the algorithm."""
     plain = {name: value for name, value in values.items() if name in SETTING_NAMES}
     options = dict(values.get("options") or {})
-    for name, value in values.items():
-        if name not in SETTING_NAMES and name != "options":
-            options[name] = value
-    return Settings(**read_options(Settings, "run", plain), options=options)
+    options |= {name: value for name, value in values.items() if name not in (*SETTING_NAMES, "options")}
+    settings = Settings(**read_options(Settings, "run", plain), options=options)
+    _check_options(settings)
+    return settings
+
+
+def _check_options(settings: Settings) -> None:
+    """Refuse a name that is neither a setting nor an option of this algorithm."""
+    rule = algorithm_class(settings.algorithm)
+    own = describe_options(rule)
+    for name in settings.options:
+        if name in own:
+            continue
+        if any(name in other["options"] for other in describe_algorithms()):
+            raise UserError(f"{rule.name} has no option '{name}'; it takes: {', '.join(own)}")
+        raise unknown_name("setting", name, [*SETTING_NAMES, *own])
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -102,7 +115,19 @@ def read_settings(path: Path) -> dict[str, Any]:
     for name, value in values.items():
         if isinstance(value, dict) and name != "options":
             raise unknown_name(f"table in '{path}'", name, ["options"])
+    for name in ("network", "delay"):
+        if isinstance(values.get(name), str):
+            values[name] = _beside(path, values[name])
     return values
+
+
+def _beside(path: Path, text: str) -> str:
+    """Look for the file of 'file:', 'trace:' or 'matrix:' beside the TOML file when it is not in the present folder."""
+    kind, _, rest = text.partition(":")
+    found = path.parent / rest
+    if kind in ("file", "trace", "matrix") and not Path(rest).exists() and found.exists():
+        return f"{kind}:{found}"
+    return text
 
 
 def _toml_value(value: Any) -> str:

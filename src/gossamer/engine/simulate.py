@@ -6,8 +6,9 @@ from typing import Any
 
 from gossamer.algorithms import Algorithm, parse_algorithm
 from gossamer.engine.folder import RunFolder
-from gossamer.engine.settings import make_settings
+from gossamer.engine.settings import SETTING_NAMES, make_settings
 from gossamer.engine.training import OnStep, Result, Training
+from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.tasks import Task
 
@@ -29,15 +30,21 @@ def simulate(
         algorithm: a text such as "pc-asgd/theta=pv", or what `gm.algorithm` returned.
         out: a folder to write config.toml, metrics.jsonl, summary.json and checkpoint.npz into.
         on_step: called after every step with (steps done, the newest row of metrics or None).
-        settings: any setting of `gossamer train`, such as lr=0.05, epochs=5, seed=0, batch=16, momentum=0.9.
+        settings: any setting of `gossamer train`, such as lr=0.05, epochs=5, seed=0, batch=16, momentum=0.9; with an
+            algorithm given by name also its options, such as theta="pv".
     """
     names = {name: value for name, value in (("task", task), ("network", network)) if isinstance(value, str)}
-    rule = parse_algorithm(algorithm) if isinstance(algorithm, str) else algorithm
+    if isinstance(algorithm, str):
+        rule, options = parse_algorithm(algorithm)
+        names |= {"algorithm": rule, **options}
+    elif not set(settings) <= set(SETTING_NAMES):
+        option = min(set(settings) - set(SETTING_NAMES))
+        raise UserError(f"'{option}' is no setting of a run; an option of the algorithm belongs in gm.algorithm(…)")
     training = Training(
         make_settings({**names, **settings}),
         task=task if isinstance(task, Task) else None,
         network=network if isinstance(network, Network) else None,
-        algorithm=rule,
+        algorithm=algorithm if isinstance(algorithm, Algorithm) else None,
     )
     folder = RunFolder.create(Path(out), training.settings, training.network) if out is not None else None
     result = training.run(folder, on_step)

@@ -1,5 +1,7 @@
 """Several algorithms on one task and network, over several seeds."""
 
+import dataclasses
+import itertools
 import json
 import re
 import statistics
@@ -8,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gossamer.algorithms import parse_algorithm
+from gossamer.algorithms import algorithm_class, parse_algorithm
 from gossamer.algorithms.options import describe_options
 from gossamer.engine.folder import RunFolder, to_json
 from gossamer.engine.settings import SETTING_NAMES, Settings, make_settings
@@ -44,13 +46,12 @@ def plan(algorithms: list[str], given: dict[str, Any], preset: str | None = None
     used: set[str] = set()
     entries = []
     for text in algorithms:
-        rule = parse_algorithm(text)
-        known = describe_options(type(rule))
-        own = {part.partition("=")[0]: getattr(rule, part.partition("=")[0]) for part in text.split("/")[1:]}
+        name, own = parse_algorithm(text)
+        known = describe_options(algorithm_class(name))
         shared = {name: value for name, value in options.items() if name in known}
         used |= set(shared)
-        base = preset_values(preset, rule.name) if preset else {}
-        entries.append(Entry(text, make_settings({**base, **settings, **shared, **own, "algorithm": rule.name})))
+        base = preset_values(preset, name) if preset else {}
+        entries.append(Entry(text, make_settings({**base, **settings, **shared, **own, "algorithm": name})))
     unused = sorted(set(options) - used)
     if unused:
         raise UserError(f"none of {', '.join(algorithms)} has the option '{unused[0]}'; leave it out")
@@ -61,20 +62,14 @@ def run_all(
     entries: list[Entry], seeds: list[int], folder: Path, on_run: Callable[[Entry, int, int], OnStep]
 ) -> Iterator[tuple[Run, Network]]:
     """Run every algorithm with every seed into folder/runs; `on_run(entry, seed, steps)` gives the step callback."""
-    trainings = [  # built first, so that a mistake in the last one is told before the first one has run
-        (entry, seed, Training(make_settings({**_values(entry.settings), "seed": seed})))
-        for entry in entries
-        for seed in seeds
-    ]
-    for entry, seed, training in trainings:
+    for entry in entries:
+        Training(entry.settings)  # so that a mistake in the last one is told before the first one has run
+    for entry, seed in itertools.product(entries, seeds):
+        training = Training(dataclasses.replace(entry.settings, seed=seed))
         path = folder / "runs" / f"{safe_name(entry.label)}-seed{seed}"
         run_folder = RunFolder.create(path, training.settings, training.network)
         result = training.run(run_folder, on_run(entry, seed, training.steps))
         yield Run(entry.label, seed, result.summary, result.history), training.network
-
-
-def _values(settings: Settings) -> dict[str, Any]:
-    return {name: getattr(settings, name) for name in (*SETTING_NAMES, "options")}
 
 
 def summarise(runs: list[Run]) -> list[dict[str, Any]]:

@@ -122,7 +122,7 @@ class Network:
     def to_json(self) -> dict[str, Any]:
         """Return the network in the file format that `graph.read` takes."""
         document: dict[str, Any] = {"agents": self.num_agents, "links": self.links.triu().nonzero().tolist()}
-        if self.clusters is not None:
+        if self.clusters is not None and self.clusters_given:  # discovered ones are found again
             document["clusters"] = [list(members) for members in self.clusters]
         if isinstance(self.delay, PerLink):
             document["delay"] = self.delay.matrix.tolist()
