@@ -118,7 +118,9 @@ def _compare(
     if json:
         print_json(document)
         return
-    title = f"{document['task']}, {document['network']}, delay {document['delay']}, {seeds} seeds"
+    title = (
+        f"{document['task']}, {document['network']}, delay {document['delay']}, {seeds} seed{'s' if seeds > 1 else ''}"
+    )
     out.print(comparison_table(rows, title))
     out.print(f"{drawn} plots, results.json and all runs are in {folder}", soft_wrap=True, highlight=False)
 

@@ -49,11 +49,11 @@ def step_callback(progress: Progress, bar: TaskID) -> OnStep:
 def comparison_table(rows: list[dict[str, Any]], title: str) -> Table:
     """Return the table of a comparison: one row an algorithm, mean and standard deviation over seeds.
 
-    It fits 80 columns: 'averaged' is the accuracy of the mean of all models, 'spread' the mean distance from it.
+    It fits 80 columns: 'average' is the accuracy of the mean of all models, 'spread' the mean distance from it.
     """
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1))
     table.add_column("algorithm", overflow="fold")
-    for heading in ("accuracy %", "averaged %", "loss", "spread", "predicts", "MB", "s"):
+    for heading in ("accuracy %", "average", "loss", "spread", "predict", "MB", "s"):
         table.add_column(heading, justify="right", no_wrap=True, min_width=10 if heading == "accuracy %" else None)
     best = max(row["accuracy_mean"] for row in rows)
     for row in rows:

@@ -30,6 +30,24 @@ class Run:
         return self.summary.get("status", "finished") not in ORDERLY
 
 
+@dataclass(frozen=True)
+class Quantity:
+    """What a row of the history holds for each agent, and how it is shown."""
+
+    title: str
+    factor: float = 1.0
+    log: bool = False
+    unit: str = ""
+
+
+QUANTITIES = {
+    "accuracy": Quantity("Test accuracy (%)", factor=100.0, unit=" %"),
+    "loss": Quantity("Test loss", log=True),
+    "consensus": Quantity("Distance from average model", log=True),
+    "predict": Quantity("Share of predicting (%)", factor=100.0, unit=" %"),
+}
+
+
 @dataclass(frozen=True, eq=False)
 class Curve:
     """A quantity over the iterations: mean and range over the seeds that have a value there."""
@@ -37,12 +55,12 @@ class Curve:
     label: str
     order: int  # of the label among all labels, so that it looks the same in every picture
     num_seeds: int
+    num_diverged: int
     steps: NDArray[np.int64]
     mean: NDArray[np.float64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
     ends: tuple[tuple[int, float], ...]  # the last step and value of each seed that diverged
-    num_diverged: int
 
 
 def labels_of(runs: Sequence[Run]) -> list[str]:
@@ -50,44 +68,37 @@ def labels_of(runs: Sequence[Run]) -> list[str]:
     return list(dict.fromkeys(run.label for run in runs))
 
 
-def fold(runs: Sequence[Run], key: str, *, factor: float = 1.0, positive: bool = False) -> list[Curve]:
-    """Return a curve for each label, with no step where no seed has a finite value of `key`.
-
-    Args:
-        runs: any number of seeds of each label.
-        key: a quantity that the rows of the history hold for each agent.
-        factor: what the values are multiplied with, such as 100 for percent.
-        positive: leave out values of 0 and less too, as a logarithmic axis must.
-    """
-    curves = []
-    for order, label in enumerate(labels_of(runs)):
-        group = [run for run in runs if run.label == label]
-        series = [_series(run, key, factor, positive) for run in group]
-        steps = sorted(set().union(*series))
-        values = [[points[step] for points in series if step in points] for step in steps]
-        ends = [max(points.items()) for run, points in zip(group, series, strict=True) if run.diverged and points]
-        curves.append(
-            Curve(
-                label=label,
-                order=order,
-                num_seeds=len(group),
-                steps=np.array(steps, dtype=np.int64),
-                mean=np.array([math.fsum(at_step) / len(at_step) for at_step in values], dtype=np.float64),
-                low=np.array([min(at_step) for at_step in values], dtype=np.float64),
-                high=np.array([max(at_step) for at_step in values], dtype=np.float64),
-                ends=tuple(ends),
-                num_diverged=sum(run.diverged for run in group),
-            )
-        )
-    return curves
+def fold(runs: Sequence[Run], name: str) -> list[Curve]:
+    """Return a curve of this quantity for each label; it skips steps where no seed has a value to draw."""
+    return [
+        _curve(label, order, [run for run in runs if run.label == label], name)
+        for order, label in enumerate(labels_of(runs))
+    ]
 
 
-def _series(run: Run, key: str, factor: float, positive: bool) -> dict[int, float]:
-    """Return the mean over agents at each step where it is a number that can be drawn."""
-    points = {}
+def _curve(label: str, order: int, runs: list[Run], name: str) -> Curve:
+    series = [_series(run, name) for run in runs]
+    steps = sorted({step for points in series for step in points})
+    values = [[points[step] for points in series if step in points] for step in steps]
+    return Curve(
+        label=label,
+        order=order,
+        num_seeds=len(runs),
+        num_diverged=sum(run.diverged for run in runs),
+        steps=np.array(steps, dtype=np.int64),
+        mean=np.array([math.fsum(at_step) / len(at_step) for at_step in values], dtype=np.float64),
+        low=np.array([min(at_step) for at_step in values], dtype=np.float64),
+        high=np.array([max(at_step) for at_step in values], dtype=np.float64),
+        ends=tuple(max(points.items()) for run, points in zip(runs, series, strict=True) if run.diverged and points),
+    )
+
+
+def _series(run: Run, name: str) -> dict[int, float]:
+    """Return the mean over agents at each step where it can be drawn: on a log axis only above 0."""
+    quantity, points = QUANTITIES[name], {}
     for row in run.history:
-        value = factor * agent_mean(row.get(key), skip_none=key == "predict")
-        if math.isfinite(value) and (value > 0 or not positive):
+        value = quantity.factor * agent_mean(row.get(name), skip_none=name == "predict")
+        if math.isfinite(value) and (value > 0 or not quantity.log):
             points[int(row["step"])] = value
     return points
 
@@ -98,12 +109,31 @@ def agent_mean(values: Sequence[float | None] | None, *, skip_none: bool = False
     None stands for a value that is not finite in a history read from a file. With `skip_none` it stands for
     an agent that had nothing to measure instead, and the mean is over the others.
     """
-    known = [value for value in values or () if value is not None]
-    if not known or (len(known) < len(values or ()) and not skip_none):
-        return math.nan
-    if not all(map(math.isfinite, known)):
+    values = values or ()
+    known = [value for value in values if value is not None]
+    missing = len(known) < len(values) and not skip_none
+    if not known or missing or not all(map(math.isfinite, known)):
         return math.nan
     return math.fsum(known) / len(known)
+
+
+def limits(name: str, curves: Sequence[Curve]) -> tuple[float, float]:
+    """Return limits of the y axis that show where most curves are, whatever the worst one does."""
+    if name == "predict":
+        return -4.0, 104.0
+    values = np.concatenate([curve.mean for curve in curves])
+    most = float(values.max())
+    if QUANTITIES[name].log:
+        # Agents that begin alike are a rounding error apart at step 0, decades below all that follows.
+        later = np.concatenate([curve.mean[curve.steps > 0] for curve in curves])
+        later = later if len(later) else values
+        low, high = (float(value) for value in np.quantile(later, (0.05, 0.95)))
+        return 0.8 * max(float(later.min()), low / 4), 1.25 * min(most, 4 * high)
+    quarter = float(np.quantile(values, 0.25))
+    # Below half of the best accuracy there is nothing to compare; the legend says who ends there.
+    bottom = min(max(quarter - 0.2 * (most - quarter), most / 2), most - 10)
+    bottom = max(0.0, 5.0 * math.floor(bottom / 5))
+    return bottom, min(most + 0.08 * (most - bottom), 100.5)
 
 
 def has_predict(runs: Sequence[Run]) -> bool:
@@ -120,7 +150,7 @@ def check_drawable(runs: Sequence[Run]) -> None:
             raise UserError(f"run '{run.label}' with seed {run.seed} has an empty history; train it first")
 
 
-def conditions(runs: Sequence[Run]) -> str:
+def conditions(runs: Sequence[Run]) -> list[str]:
     """Say in short lines what the runs have in common."""
     lines = []
     for form, keys in (("{} with {}", ("task", "model")), ("{}, delay {}", ("network", "delay"))):
@@ -129,7 +159,7 @@ def conditions(runs: Sequence[Run]) -> str:
             lines.append(form.format(*(short(value.pop()) for value in values)))
     seeds = max(len({run.seed for run in runs if run.label == label}) for label in labels_of(runs))
     lines.append("1 seed" if seeds == 1 else f"mean and range of {seeds} seeds")
-    return "\n".join(lines)
+    return lines
 
 
 def short(text: str) -> str:

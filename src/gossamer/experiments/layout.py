@@ -1,0 +1,92 @@
+"""Where each agent of a network is drawn: agents of a cluster together, clusters around a circle."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gossamer.network import Network
+
+Points = NDArray[np.float64]  # [n, 2]; agents next to each other are about 1 apart
+
+
+@dataclass(frozen=True, eq=False)
+class Layout:
+    """A place for each agent, and the circle around each cluster; no circles when clusters tell nothing."""
+
+    places: Points
+    centres: Points
+    radii: tuple[float, ...]
+
+    @property
+    def corners(self) -> tuple[Points, Points]:
+        """The lower left and the upper right corner of everything, with a margin."""
+        reach = np.array(self.radii)[:, None]
+        low = np.concatenate([self.places - 0.4, self.centres - reach])
+        high = np.concatenate([self.places + 0.4, self.centres + reach])
+        return low.min(axis=0) - 0.05, high.max(axis=0) + 0.05
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height."""
+        low, high = self.corners
+        return float(high[0] - low[0]), float(high[1] - low[1])
+
+    def upright(self) -> "Layout":
+        """Return the same, turned by a quarter when it is clearly wider than high."""
+        if self.size[0] <= 1.1 * self.size[1]:
+            return self
+        return Layout(_turned(self.places), _turned(self.centres), self.radii)
+
+
+def lay_out(network: Network) -> Layout:
+    """Place the agents of each cluster on a circle of their own when there are clusters, or all of them."""
+    clusters = network.clusters or ()
+    if not 1 < len(clusters) < network.num_agents:
+        return Layout(_without_clusters(network), np.zeros((0, 2)), ())
+    radii = tuple(_radius(len(members)) + 0.55 for members in clusters)
+    # The widest pair of neighbours sets the distance of all.
+    apart = max(radii[index - 1] + radii[index] for index in range(len(radii))) + 0.8
+    half_turn = math.pi / len(clusters) if len(clusters) % 2 == 0 else 0.0
+    centres = apart * _circle(len(clusters), math.pi / 2 + half_turn)
+    places = np.zeros((network.num_agents, 2))
+    for members, centre in zip(clusters, centres, strict=True):
+        # A gap faces the middle, so that links to the agents at the back pass between those at the front.
+        # With an even number those at the back are in line with those at the front but for a small twist.
+        count = len(members)
+        inwards = math.atan2(-centre[1], -centre[0])
+        twist = 0.13 if count % 2 == 0 else 0.0
+        places[list(members)] = centre + _circle(count, inwards + math.pi / count + twist)
+    return Layout(places, centres, radii)
+
+
+def _without_clusters(network: Network) -> Points:
+    """Return a bent grid for a torus, the hub in the middle of a star, and otherwise a circle."""
+    num_agents, (kind, _, size) = network.num_agents, network.spec.partition(":")
+    if kind == "torus":
+        rows, columns = (int(number) for number in size.split("x"))
+        row, column = np.divmod(np.arange(num_agents), columns)
+        # Rows and columns are bows, so that the link that closes one hides none of its other links.
+        x = column + 0.5 * (2 * row / (rows - 1) - 1) ** 2
+        y = -row + 0.5 * (2 * column / (columns - 1) - 1) ** 2
+        return 1.2 * np.stack([x, y], axis=1)
+    if kind == "star" and num_agents > 3:
+        leaves = _circle(num_agents - 1) * max(1.0, 1.5 / _radius(num_agents - 1))
+        return np.concatenate([np.zeros((1, 2)), leaves])
+    return 1.2 * _circle(num_agents, math.pi if num_agents == 2 else math.pi / 2)
+
+
+def _radius(count: int) -> float:
+    """Return the radius of the circle on which so many points are 1 apart."""
+    return 0.0 if count == 1 else 0.5 / math.sin(math.pi / count)
+
+
+def _circle(count: int, start: float = math.pi / 2) -> Points:
+    """Return points on a circle, clockwise from an angle, at a distance of 1 from one to the next."""
+    angles = start - 2 * math.pi * np.arange(count) / count
+    return _radius(count) * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+
+
+def _turned(points: Points) -> Points:
+    return np.stack([points[:, 1], -points[:, 0]], axis=1)
