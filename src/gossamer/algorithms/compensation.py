@@ -98,7 +98,7 @@ class Compensated(Algorithm):
 
     def compensation(self, own: Own, late: Late) -> Float[Tensor, "a d"] | None:
         """Return sum_k w_ik g_dc_k over the messages of one age, or None when there is no compensation."""
-        if self.horizon == "none":
+        if self.horizon == "none" or (self.horizon == "public-code" and not self.lam):
             return None
         first, curvature = self._weighted_sums(own, late)
         total = None if self.horizon == "public-code" else first

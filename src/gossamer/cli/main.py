@@ -25,7 +25,7 @@ for command in (train, compare, network, algorithms, demo):
     app.command()(command)
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)  # or --version would miss a command
 def root(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
 ) -> None:

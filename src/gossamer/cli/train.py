@@ -108,6 +108,6 @@ def _print_summary(result: Result) -> None:
     }
     if summary["clusters_discovered"]:
         sizes = "+".join(str(len(members)) for members in summary["clusters"])
-        lines["clusters"] = f"{sizes}, discovered from message ages"
+        lines["clusters"] = f"{sizes} and tau {summary['tau_discovered']}, discovered from message ages"
     for name, value in lines.items():
         out.print(f"[bold]{name:>12}[/bold]  {value}", soft_wrap=True, highlight=False)

@@ -95,7 +95,7 @@ def _by_class(labels: Tensor, num_agents: int, slices: int, draws: torch.Generat
 
 def _read_shares(text: str, rest: str, num_agents: int) -> list[float]:
     shares = [read_number("a share", part) for part in rest.split(",")]
-    if len(shares) != num_agents or min(shares) <= 0:
+    if len(shares) != num_agents or not all(0 < share < float("inf") for share in shares):
         raise UserError(
             f"partition '{text}' gives {len(shares)} shares for {num_agents} agents; give one positive number an agent"
         )

@@ -28,15 +28,15 @@ def save_checkpoint(path: Path, state: dict[str, Tensor]) -> None:
 def load_checkpoint(path: Path) -> dict[str, Tensor]:
     """Read what `save_checkpoint` wrote, or say that the file is missing or damaged."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except FileNotFoundError:
         raise UserError(f"there is no checkpoint '{path}'; give a run folder that was saved, or train anew") from None
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, TypeError, EOFError, KeyError, zipfile.BadZipFile) as error:
         raise UserError(
             f"checkpoint '{path}' is damaged or truncated ({error}); train anew into another folder"
         ) from None
-    version = int(arrays.pop("format", np.array(0)))
+    version = arrays.pop("format", np.array(0)).tolist()
     if version != FORMAT:
         raise UserError(f"checkpoint '{path}' has format {version}, this version reads {FORMAT}; train anew")
     return {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}

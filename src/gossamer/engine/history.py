@@ -48,7 +48,7 @@ class Drift:
         sums = {age: known[age] for age in wanted if age in known}
         sums |= self._walk(step, [age for age in wanted if age not in known])
         self._slide(step, sums if len(wanted) <= self.KEPT else {})
-        return {age: (sums[age] - age * self.ring.at(step - age)).to(self.ring.buffer.dtype) for age in wanted}
+        return {age: (sums[age] - age * self.ring.at(step - age).double()).to(self.ring.buffer.dtype) for age in wanted}
 
     def _slide(self, step: int, sums: dict[int, Tensor]) -> None:
         """Move the windows on to the next step now, while the ring still holds the states that leave them."""

@@ -60,7 +60,7 @@ class Schedule:
             raise UserError(f"lr must be positive and finite, got {self.lr}; use for example 0.05")
         if not 0 <= self.warmup_epochs < math.inf:
             raise UserError(f"warmup must be 0 epochs or more, got {self.warmup_epochs}")
-        self.at(0)
+        self.at(math.ceil(self.warmup_epochs * self.steps_per_epoch))  # the text is read after the warmup only
 
     def at(self, step: int) -> float:
         """Return the learning rate of this step."""

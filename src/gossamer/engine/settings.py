@@ -51,11 +51,12 @@ class Settings:
     checkpoint_every: int = option(10, "save after this many epochs, and always at the end")
     dtype: str = option("float32", "of states and gradients", choices=("float32", "float64"))
     device: str = option("cpu", "torch device")
+    threads: int = option(1, "CPU threads; more pay off for large models on idle cores, and change the last digits")
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of the algorithm
 
     def __post_init__(self) -> None:
         """Check the ranges that do not depend on other parts."""
-        for name in ("epochs", "batch", "checkpoint_every"):
+        for name in ("epochs", "batch", "checkpoint_every", "threads"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be 1 or more, got {getattr(self, name)}")
         for name in ("eval_every", "seed"):
@@ -112,6 +113,10 @@ def read_settings(path: Path) -> dict[str, Any]:
         raise UserError(f"cannot read settings '{path}' ({error.strerror}); give a TOML file, as run.toml") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"'{path}' is not valid TOML ({error}); mend that line") from None
+    if not isinstance(values.get("options", {}), dict):
+        raise UserError(
+            f"options in '{path}' must be a table, got {values['options']!r:.60}; write [options] above them"
+        )
     for name, value in values.items():
         if isinstance(value, dict) and name != "options":
             raise unknown_name(f"table in '{path}'", name, ["options"])
@@ -122,10 +127,10 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def _beside(path: Path, text: str) -> str:
-    """Look for the file of 'file:', 'trace:' or 'matrix:' beside the TOML file when it is not in the present folder."""
+    """Look for the file of 'file:', 'trace:' or 'matrix:' beside the TOML file first, then in the present folder."""
     kind, _, rest = text.partition(":")
     found = path.parent / rest
-    if kind in ("file", "trace", "matrix") and not Path(rest).exists() and found.exists():
+    if kind in ("file", "trace", "matrix") and found.exists():
         return f"{kind}:{found}"
     return text
 

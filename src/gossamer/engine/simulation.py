@@ -138,7 +138,7 @@ class Simulation:
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore what `state_dict` returned."""
         self.t = int(state["t"])
-        self.x = state["x"].to(self.x)
+        self.x = torch.empty_like(self.x).copy_(state["x"])  # which refuses another shape
         self.memory = state["memory"].to(self.x) if "memory" in state else None
         self.mailbox.load_state_dict(part_of(state, "mailbox."))
 

@@ -12,26 +12,26 @@ from typing import Any
 
 import torch
 
-from gossamer.algorithms import Algorithm, algorithm
+from gossamer.algorithms import Algorithm
+from gossamer.algorithms import algorithm as make_algorithm
 from gossamer.data import partition
 from gossamer.engine.checkpoint import part_of
 from gossamer.engine.folder import RunFolder
 from gossamer.engine.gradients import TaskSource
 from gossamer.engine.local import LocalOptimizer, Schedule
 from gossamer.engine.metrics import Evaluator, Tally
+from gossamer.engine.parts import check_device, complete_settings, cpu_threads, make_network
 from gossamer.engine.settings import Settings
 from gossamer.engine.simulation import NonFiniteLoss, Simulation
 from gossamer.errors import StabilityWarning, UserError
-from gossamer.network import Fixed, Network, Scaled, broadcast, network
+from gossamer.network import Fixed, Network, Scaled, broadcast
 from gossamer.shapes import Float, Tensor
 from gossamer.tasks import Task, make_task
 
 OnStep = Callable[[int, dict[str, Any] | None], None]  # (steps done, the newest row of metrics)
 
-DEFAULT_DELAY = "20"  # the paper's
 
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Result:
     """What a run gives back."""
 
@@ -46,6 +46,13 @@ class Result:
         accuracy: list[float] = self.summary["accuracy_per_agent"]
         return accuracy
 
+    def __repr__(self) -> str:
+        summary = self.summary
+        return (
+            f"Result({summary['algorithm']} on {summary['network']}, delay {summary['delay']}: accuracy "
+            f"{100 * summary['accuracy_mean']:.2f} % over {summary['agents']} agents, {summary['status']})"
+        )
+
 
 class Training:
     """Builds the parts that the settings name, and runs them."""
@@ -59,9 +66,9 @@ class Training:
         algorithm: Algorithm | None = None,
     ) -> None:
         self.task = task or make_task(settings.task, settings.model)
-        self.algorithm = algorithm or _make_algorithm(settings)
-        self.network = network or _make_network(settings)
-        self.settings = _complete(settings, self.task, self.network, self.algorithm)
+        self.algorithm = algorithm or make_algorithm(settings.algorithm, **settings.options)
+        self.network = network or make_network(settings)
+        self.settings = complete_settings(settings, self.task, self.network, self.algorithm)
         shards = partition(settings.partition, self.task.train.y, self.network.num_agents, settings.seed)
         examples = sum(map(len, shards)) / len(shards) if settings.epoch_unit == "shard" else len(self.task.train)
         self.steps_per_epoch = math.ceil(examples / settings.batch)
@@ -70,7 +77,8 @@ class Training:
         self._build(shards)
 
     def _fit_network(self) -> None:
-        """Bring the delay to steps, check it against the run, and find the clusters if none were given."""
+        """Bring the delay to steps, check it against the run, and find clusters and tau if none were given."""
+        self.tau: int | None = None
         if self.settings.delay_unit == "epoch":
             self.network = dataclasses.replace(self.network, delay=Scaled(self.network.delay, self.steps_per_epoch))
         if self.algorithm.waits:
@@ -82,13 +90,14 @@ class Training:
                 f"({self.settings.epochs} epochs of {self.steps_per_epoch}); use more --epochs or a smaller --delay"
             )
         if self.network.clusters is None:
-            self.network = self.network.with_clusters(broadcast(self.network, self.settings.seed).clusters)
+            found = broadcast(self.network, self.settings.seed)
+            self.network, self.tau = self.network.with_clusters(found.clusters), found.tau
         if warning := self.algorithm.check(self.network):
             warnings.warn(warning, StabilityWarning, stacklevel=2)
 
     def _build(self, shards: list[Tensor]) -> None:
         settings, num_agents = self.settings, self.network.num_agents
-        device = _check_device(settings.device)
+        device = check_device(settings.device)
         module = self.task.fresh_module(settings.seed)
         module.module.to(device)
         x0 = self.task.initial(settings.init, num_agents, settings.seed)
@@ -118,6 +127,10 @@ class Training:
         stop: Callable[[], bool] | None = None,
     ) -> Result:
         """Train to the end, until `stop` says so, or until a loss is not finite; then sum up."""
+        with cpu_threads(self.settings.threads):
+            return self._run(folder, on_step, stop)
+
+    def _run(self, folder: RunFolder | None, on_step: OnStep | None, stop: Callable[[], bool] | None) -> Result:
         begun, status = time.perf_counter(), "finished"
         if not self.history:
             self._record(folder)
@@ -151,7 +164,7 @@ class Training:
             self.simulation.load_state_dict(part_of(state, "simulation."))
             self.tally.load_state_dict(part_of(state, "tally."))
             rows = int(state["rows"])
-        except (KeyError, RuntimeError) as error:
+        except (KeyError, RuntimeError, TypeError, ValueError) as error:
             raise UserError(
                 f"checkpoint '{folder.checkpoint_path}' does not belong to this run's config.toml ({error}); train anew"
             ) from None
@@ -223,62 +236,10 @@ class Training:
             "parameters": self.simulation.x.shape[1],
             "clusters": [list(members) for members in network.clusters or ()],
             "clusters_discovered": network.clusters is not None and not network.clusters_given,
+            "tau_discovered": self.tau,
             "lr": settings.lr,
             "options": dict(settings.options),
             "status": status,
             "seconds": self.seconds,
             "run_dir": str(folder.path) if folder else None,
         }
-
-
-def _make_network(settings: Settings) -> Network:
-    delay = settings.delay
-    if delay is None and not settings.network.startswith("file:"):
-        delay = DEFAULT_DELAY
-    return network(
-        settings.network,
-        delay,
-        clusters=settings.clusters,
-        loss=settings.loss,
-        mixing=settings.mixing,
-        lazy=settings.lazy,
-        clip_weights=settings.clip_weights,
-        reliable_delay=settings.reliable_delay,
-        startup=settings.startup,
-    )
-
-
-def _make_algorithm(settings: Settings) -> Algorithm:
-    return algorithm(settings.algorithm, **settings.options)
-
-
-def _complete(settings: Settings, task: Task, network: Network, algorithm: Algorithm) -> Settings:
-    """Write every part that was given as an object, and every default of the algorithm, into the settings."""
-    clusters = None
-    if network.clusters is not None:
-        clusters = "/".join(",".join(map(str, members)) for members in network.clusters)
-        clusters += "/" if len(network.clusters) == 1 else ""
-    return dataclasses.replace(
-        settings,
-        task=task.name,
-        model=task.model_name,
-        network=network.spec,
-        clusters=clusters,
-        delay=network.delay.spec(),
-        loss=network.loss,
-        mixing=network.mixing,
-        lazy=network.lazy,
-        clip_weights=network.clip_weights,
-        reliable_delay=network.reliable_delay,
-        startup=network.startup,
-        algorithm=algorithm.name,
-        options={field.name: getattr(algorithm, field.name) for field in dataclasses.fields(algorithm)},
-    )
-
-
-def _check_device(device: str) -> str:
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError):
-        raise UserError(f"device '{device}' is not available here; use cpu") from None
-    return device

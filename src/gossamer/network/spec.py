@@ -159,7 +159,10 @@ def parse_clusters(value: ClusterSpec | None, num_agents: int) -> Clusters | Non
 
 
 def _clusters_from_text(text: str) -> list[int] | list[list[int]]:
-    groups = [[read_whole("each number in clusters", item) for item in group.split(",")] for group in text.split("/")]
+    groups = [
+        [read_whole("each number in clusters", item) for item in group.split(",")]
+        for group in text.removesuffix("/").split("/")
+    ]
     return groups if "/" in text else groups[0]
 
 

@@ -1,0 +1,82 @@
+"""The parts of a run, made from its settings, and the settings completed from its parts."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+
+import torch
+
+from gossamer.algorithms import Algorithm
+from gossamer.engine.settings import Settings
+from gossamer.errors import UserError
+from gossamer.network import Network, network
+from gossamer.tasks import Task
+
+DEFAULT_DELAY = "20"  # the paper's
+
+
+@contextlib.contextmanager
+def cpu_threads(count: int) -> Iterator[None]:
+    """Use this many threads for a while: the bytes of a run depend on it, so it is a setting and not the machine's."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def make_network(settings: Settings) -> Network:
+    """Make the network that the settings describe; a file brings its own delay, otherwise the paper's is the default."""
+    delay = settings.delay
+    if delay is None and not settings.network.startswith("file:"):
+        delay = DEFAULT_DELAY
+    return network(
+        settings.network,
+        delay,
+        clusters=settings.clusters,
+        loss=settings.loss,
+        mixing=settings.mixing,
+        lazy=settings.lazy,
+        clip_weights=settings.clip_weights,
+        reliable_delay=settings.reliable_delay,
+        startup=settings.startup,
+    )
+
+
+def complete_settings(settings: Settings, task: Task, network: Network, algorithm: Algorithm) -> Settings:
+    """Write every part that was given as an object, and every default of the algorithm, into the settings."""
+    return dataclasses.replace(
+        settings,
+        task=task.name,
+        model=task.model_name,
+        network=network.spec,
+        clusters=_clusters_text(network),
+        delay=network.delay.spec(),
+        loss=network.loss,
+        mixing=network.mixing,
+        lazy=network.lazy,
+        clip_weights=network.clip_weights,
+        reliable_delay=network.reliable_delay,
+        startup=network.startup,
+        algorithm=algorithm.name,
+        options={field.name: getattr(algorithm, field.name) for field in dataclasses.fields(algorithm)},
+    )
+
+
+def _clusters_text(network: Network) -> str | None:
+    """Return the clusters that were given, as text: members, or for a single cluster its size."""
+    if network.clusters is None or not network.clusters_given:
+        return None
+    if len(network.clusters) == 1:
+        return str(network.num_agents)
+    return "/".join(",".join(map(str, members)) for members in network.clusters)
+
+
+def check_device(device: str) -> str:
+    """Return the device, or say that it is not there."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError):
+        raise UserError(f"device '{device}' is not available here; use cpu") from None
+    return device
