@@ -29,7 +29,7 @@ def stability_limit(tau: int, eigenvalue: float) -> float:
 
 def largest_eigenvalue(network: Network) -> float:
     """Return the largest eigenvalue of the late links' Laplacian, diag(W' 1) - W'."""
-    late = network.W_late
+    late = (network.W_late + network.W_late.T) / 2  # a link may be late in one direction only
     return float(torch.linalg.eigvalsh(torch.diag(late.sum(dim=1)) - late)[-1])
 
 

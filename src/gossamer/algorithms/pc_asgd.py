@@ -42,7 +42,7 @@ class PcAsgd(Predicting):
     )
     scope: str = option(
         "agent",
-        "theta for each agent, or one for the network (chance shared, PV by majority vote)",
+        "theta for each agent, or one for the network (chance shared, PV by majority vote: simulator only)",
         choices=("agent", "network"),
     )
     consensus_steps: int = option(0, "plain mixing without prediction or clipping for this many first steps")

@@ -17,8 +17,9 @@ def register(name: str, *aliases: str) -> Callable[[Rule], Rule]:
     """Put a rule on the list under this name, from this package or from user code."""
 
     def add(cls: Rule) -> Rule:
-        if name in _RULES:
-            raise UserError(f"an algorithm named '{name}' is already registered; choose another name")
+        for taken in (name, *aliases):
+            if taken in _RULES or taken in _ALIASES:
+                raise UserError(f"an algorithm named '{taken}' is already registered; choose another name")
         cls.name = name
         _RULES[name] = cls
         _ALIASES.update(dict.fromkeys(aliases, name))

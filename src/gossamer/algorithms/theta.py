@@ -79,20 +79,22 @@ class UniformTheta(ThetaPolicy):
 
 def parse_theta(value: float | str) -> ThetaPolicy | None:
     """Read theta from a number or text; None stands for the PV criterion."""
-    if not isinstance(value, str):
-        return Piecewise(((0, _share(value)),))
-    kind, _, rest = value.partition(":")
+    if value == "pv":
+        return None
+    if value == "uniform":
+        return UniformTheta()
+    text = str(value)
+    kind, colon, rest = text.partition(":")
+    if not colon and _is_number(kind):
+        return Piecewise(((0, _share(float(kind))),))
     match kind:
-        case "pv":
-            return None
-        case "uniform":
-            return UniformTheta()
         case "bernoulli":
             return Bernoulli(_share(read_number("theta's probability", rest)))
         case "linear":
-            return _linear(value, rest)
+            return _linear(text, rest)
         case "piecewise":
-            return _piecewise(value, rest)
+            return _piecewise(text, rest)
+    value = str(value)
     raise unknown_name(
         "theta", value, ["pv", "uniform", "bernoulli:P", "linear:A,B,STEPS", "piecewise:STEP=V,…", "0.3"]
     )
@@ -115,9 +117,18 @@ def _piecewise(value: str, rest: str) -> ThetaPolicy:
         if not equals:
             raise UserError(f"theta '{value}' needs STEP=VALUE pieces, as piecewise:0=0.3,500=0.7; got '{part}'")
         pieces.append((read_whole("theta's step", start), _share(read_number("theta", share))))
-    if pieces != sorted(pieces) or pieces[0][0] != 0:
+    starts = [start for start, _ in pieces]
+    if starts != sorted(set(starts)) or starts[0] != 0:
         raise UserError(f"theta '{value}' must start at step 0 and go upwards, as piecewise:0=0.3,500=0.7")
     return Piecewise(tuple(pieces))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _share(value: float) -> float:

@@ -105,7 +105,7 @@ def _compare(
     rows = summarise(runs)
     document = {
         "network": runs[0].summary["network"],
-        "delay": network.delay.spec(),
+        "delay": network.delay.as_json(),
         "task": runs[0].summary["task"],
         "model": runs[0].summary["model"],
         "epochs": runs[0].summary["epochs"],

@@ -68,9 +68,9 @@ class Schedule:
         if step < warmup:
             return self.lr * (step + 1) / math.ceil(warmup)
         kind, _, rest = self.text.partition(":")
-        if kind == "constant":
+        if self.text == "constant":
             return self.lr
-        if kind == "cosine":
+        if self.text == "cosine":
             share = (step - warmup) / max(1.0, self.steps - warmup)
             return self.lr * 0.5 * (1 + math.cos(math.pi * min(1.0, share)))
         if kind == "step":
@@ -83,9 +83,11 @@ class Schedule:
         for part in rest.split(","):
             if part.startswith("gamma="):
                 gamma = read_number("schedule's gamma", part.removeprefix("gamma="))
+                if not 0 < gamma < math.inf:
+                    raise UserError(f"schedule '{self.text}' has gamma {gamma}; use a positive number such as 0.1")
                 continue
             at = read_number("schedule's milestone", part)
-            if at <= 0:
+            if not 0 < at < math.inf:
                 raise UserError(
                     f"schedule '{self.text}' has milestone {at}; use a share of the run or an epoch above 0"
                 )

@@ -27,7 +27,7 @@ def cpu_threads(count: int) -> Iterator[None]:
 
 
 def make_network(settings: Settings) -> Network:
-    """Make the network that the settings describe; a file brings its own delay, otherwise the paper's is the default."""
+    """Make the network that the settings describe; a file may bring its own delay, else the paper's is the default."""
     delay = settings.delay
     if delay is None and not settings.network.startswith("file:"):
         delay = DEFAULT_DELAY

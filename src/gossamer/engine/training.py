@@ -24,7 +24,7 @@ from gossamer.engine.parts import check_device, complete_settings, cpu_threads, 
 from gossamer.engine.settings import Settings
 from gossamer.engine.simulation import NonFiniteLoss, Simulation
 from gossamer.errors import StabilityWarning, UserError
-from gossamer.network import Fixed, Network, Scaled, broadcast
+from gossamer.network import Network, Scaled, broadcast
 from gossamer.shapes import Float, Tensor
 from gossamer.tasks import Task, make_task
 
@@ -215,7 +215,7 @@ class Training:
         return {
             "algorithm": self.algorithm.name,
             "network": network.spec,
-            "delay": network.delay.steps if isinstance(network.delay, Fixed) else network.delay.spec(),
+            "delay": network.delay.as_json(),
             "task": self.task.name,
             "model": self.task.model_name,
             "seed": settings.seed,

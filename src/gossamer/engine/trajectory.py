@@ -32,7 +32,8 @@ class FunctionSource:
 
     def gradient(self, x: Float[Tensor, "n d"], step: int) -> tuple[Float[Tensor, "n d"], None]:
         """Return the function's value as a tensor like x."""
-        g = torch.as_tensor(self.gradient_function(x, step)).to(x)
+        # A copy: the function may hand out the same buffer at every step.
+        g = torch.as_tensor(self.gradient_function(x, step)).to(x, copy=True)
         if g.shape != x.shape:
             raise UserError(f"gradient must return one row an agent, shape {tuple(x.shape)}, got {tuple(g.shape)}")
         return g, None
@@ -92,6 +93,8 @@ def trajectory(
             f"x0 must be [{network.num_agents}, d] for a network of {network.num_agents} agents, "
             f"or [d] for a common start; got shape {tuple(start.shape)}"
         )
+    if segments is not None and sum(segments) != start.shape[1]:
+        raise UserError(f"segments {segments} add up to {sum(segments)}, but a row has {start.shape[1]} numbers")
     if warning := algorithm.check(network):
         warnings.warn(warning, StabilityWarning, stacklevel=2)
     simulation = Simulation(

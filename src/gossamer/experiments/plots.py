@@ -31,7 +31,7 @@ from gossamer.experiments.runs import (
     limits,
     short,
 )
-from gossamer.network import Network, PerLink, Scaled
+from gossamer.network import Network, Scaled
 from gossamer.shapes import Bool, Tensor
 
 DPI = 150
@@ -271,12 +271,9 @@ def _links_on(
 
 def _late(network: Network) -> Bool[Tensor, "n n"]:
     """Return the links on which a message can be late or lost, in either direction."""
-    delay = network.delay.base if isinstance(network.delay, Scaled) else network.delay
-    exposed = network.links & ~network.spared
-    if isinstance(delay, PerLink):
-        slow = network.links & (delay.matrix > 0)
-        return slow | slow.T | (exposed & (network.loss > 0))
-    return exposed & (delay.largest > 0 or network.loss > 0)
+    lossy = network.links & ~network.spared & (network.loss > 0)
+    late = (network.late_links & (network.delay.largest > 0)) | lossy
+    return late | late.T
 
 
 def _late_label(network: Network) -> str:

@@ -52,6 +52,7 @@ class Arrivals:
         delays, self._state = network.delay.sample(step, self._state, network.links, draws)
         if not network.delay.covers_every_link:
             delays = torch.where(network.spared, network.reliable_delay, delays)
+        delays = delays.clamp(min=network.reliable_delay)  # nothing is newer than a reliable neighbour's message
         arrived = network.links
         if network.loss > 0:
             kept = torch.rand(arrived.shape, generator=draws, dtype=torch.float64) >= network.loss

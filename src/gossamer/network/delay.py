@@ -56,12 +56,21 @@ class Delay:
         """Return the delay in steps of the message that arrives now, for every pair, and the new state."""
         raise NotImplementedError
 
+    def late_links(self, links: Bool[Tensor, "n n"]) -> Bool[Tensor, "n n"]:
+        """Return the links on which a message can be late at all."""
+        return links
+
     def check(self, links: Bool[Tensor, "n n"]) -> None:
         """Raise UserError when the model does not fit this network."""
 
     def spec(self) -> str:
         """Return the text from which `parse_delay` makes this model again."""
         raise NotImplementedError
+
+    def as_json(self) -> int | str:
+        """Return a plain value for reports: the text, or for a fixed delay its number."""
+        text = self.spec()
+        return int(text) if text.isdecimal() else text
 
 
 @dataclass(frozen=True)
@@ -107,6 +116,9 @@ class PerLink(Delay):
         self, step: int, state: Tensor, links: Bool[Tensor, "n n"], generator: torch.Generator
     ) -> tuple[Int[Tensor, "n n"], Tensor]:
         return self.matrix.to(torch.int64), state
+
+    def late_links(self, links: Bool[Tensor, "n n"]) -> Bool[Tensor, "n n"]:
+        return links & (self.matrix > 0)
 
     def check(self, links: Bool[Tensor, "n n"]) -> None:
         if self.matrix.shape != links.shape:

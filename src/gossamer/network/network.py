@@ -86,6 +86,12 @@ class Network:
         return self.links & self.same_cluster if self.spared_links is None else self.spared_links
 
     @cached_property
+    def late_links(self) -> Bool[Tensor, "n n"]:
+        """The links that can be late: all that the delay model reaches, less those that clusters spare."""
+        late = self.delay.late_links(self.links)
+        return late if self.delay.covers_every_link else late & ~self.spared
+
+    @cached_property
     def W(self) -> Float[Tensor, "n n"]:
         """The mixing matrix on all links."""
         return mixing_matrix(self.links, self.mixing, self.lazy)
@@ -97,8 +103,8 @@ class Network:
 
     @cached_property
     def W_late(self) -> Float[Tensor, "n n"]:
-        """The paper's W': the weights of W between clusters. Row i sums to its unreliable mass b_i."""
-        return self.W * (self.links & ~self.same_cluster)
+        """The paper's W': the weights of W on the links that can be late. Row i sums to its unreliable mass b_i."""
+        return self.W * self.late_links
 
     def clip_matrix(self, reliable: Bool[Tensor, "n n"]) -> Float[Tensor, "n n"]:
         """Return the weights of the clipping step when exactly these directed links are current.
@@ -136,7 +142,7 @@ class Network:
             "agents": self.num_agents,
             "links": self.num_links,
             "clusters": None if self.clusters is None else [list(members) for members in self.clusters],
-            "delay": self.delay.spec(),
+            "delay": self.delay.as_json(),
             "loss": self.loss,
             "mixing": self.mixing,
             "lazy": self.lazy,

@@ -36,6 +36,9 @@ class Scaled(Delay):
         delays, state = self.base.sample(step, state, links, generator)
         return delays * self.factor, state
 
+    def late_links(self, links: Bool[Tensor, "n n"]) -> Bool[Tensor, "n n"]:
+        return self.base.late_links(links)
+
     def check(self, links: Bool[Tensor, "n n"]) -> None:
         self.base.check(links)
 

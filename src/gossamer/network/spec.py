@@ -149,7 +149,7 @@ def parse_clusters(value: ClusterSpec | None, num_agents: int) -> Clusters | Non
         return None
     parts: Any = _clusters_from_text(value) if isinstance(value, str) else value
     try:
-        if all(hasattr(part, "__index__") for part in parts):
+        if all(hasattr(part, "__index__") and not hasattr(part, "__len__") for part in parts):
             return _consecutive([index(part) for part in parts], num_agents)
         return tuple(tuple(index(agent) for agent in part) for part in parts)
     except TypeError:

@@ -78,6 +78,12 @@ class Trace(Delay):
         delays[self._pairs[:, 0], self._pairs[:, 1]] = self._delays[torch.maximum(last, self._firsts)]
         return delays, state
 
+    def late_links(self, links: Bool[Tensor, "n n"]) -> Bool[Tensor, "n n"]:
+        late = torch.zeros_like(links)
+        for _, sender, receiver, delay in self.rows:
+            late[receiver, sender] |= delay > 0
+        return links & late
+
     def to_csv(self) -> str:
         """Return the rows in the file format that `trace:FILE` reads."""
         return "".join(",".join(map(str, row)) + "\n" for row in [tuple(HEADER), *self.rows])

@@ -1,0 +1,98 @@
+import dataclasses
+import tomllib
+
+import pytest
+
+from gossamer.algorithms import algorithm_class, algorithm_names
+from gossamer.algorithms.options import describe_options
+from gossamer.engine import Training
+from gossamer.engine.settings import SETTING_NAMES, Settings, make_settings, read_settings
+from gossamer.errors import UserError
+from gossamer.experiments.presets import PRESETS, preset_values
+
+
+def defaults(algorithm):
+    return {
+        **{name: field["default"] for name, field in describe_options(Settings).items()},
+        **{name: field["default"] for name, field in describe_options(algorithm_class(algorithm)).items()},
+    }
+
+
+@pytest.mark.parametrize("algorithm", algorithm_names())
+def test_the_default_preset_is_the_defaults(algorithm):
+    preset = preset_values("default", algorithm)
+    assert preset == {name: defaults(algorithm)[name] for name in preset}
+    # It names every option of the rule that is a reading of the paper.
+    assert set(describe_options(algorithm_class(algorithm))) - set(preset) <= {"gain"}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("algorithm", algorithm_names())
+def test_every_preset_makes_settings_for_every_algorithm(preset, algorithm):
+    settings = make_settings({"algorithm": algorithm, **preset_values(preset, algorithm)})
+    for name, value in preset_values(preset, algorithm).items():
+        found = getattr(settings, name) if name in SETTING_NAMES else settings.options[name]
+        assert str(found) == str(value)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_name_in_a_preset_is_a_setting_or_an_option_of_pc_asgd(preset):
+    assert set(PRESETS[preset]) <= set(defaults("pc-asgd"))
+
+
+def test_the_papers_preset_is_what_the_paper_prints():
+    training = Training(make_settings({"algorithm": "pc-asgd", **preset_values("paper", "pc-asgd")}))
+    at = training.schedule.at
+    epoch = training.steps_per_epoch
+    assert (at(0), at(160 * epoch - 1), at(160 * epoch)) == pytest.approx((0.01, 0.01, 0.001))
+    assert training.settings.epochs == 200 and training.settings.batch == 128 and training.network.delay.spec() == "20"
+    assert training.algorithm.theta == "pv" and training.algorithm.lam == 1.0
+
+
+@pytest.mark.parametrize("algorithm", algorithm_names())
+def test_settings_survive_toml(algorithm, tmp_path):
+    training = Training(make_settings({"algorithm": algorithm, "epochs": 3, "clusters": "4,4", "lr": 1e-5}))
+    path = tmp_path / "config.toml"
+    path.write_text(training.settings.to_toml(), encoding="utf-8")
+    again = make_settings(read_settings(path))
+    assert dataclasses.asdict(again) == dataclasses.asdict(training.settings)
+    assert again.to_toml() == training.settings.to_toml()
+
+
+def test_text_and_numbers_mean_the_same():
+    words = {"lr": "0.1", "epochs": "3", "nesterov": "yes", "momentum": "0.9", "theta": "0.4", "batch": "8.0"[:1]}
+    numbers = {"lr": 0.1, "epochs": 3.0, "nesterov": True, "momentum": 0.9, "theta": 0.4, "batch": 8}
+    one, two = make_settings(words), make_settings(numbers)
+    assert (one.lr, one.epochs, one.nesterov, one.batch) == (two.lr, two.epochs, two.nesterov, two.batch)
+    assert Training(one).algorithm == Training(two).algorithm
+
+
+def test_an_option_given_by_itself_wins_over_the_table():
+    assert make_settings({"options": {"theta": 0.1}, "theta": "0.9"}).options["theta"] == "0.9"
+
+
+def test_names_in_a_file_may_be_strange(tmp_path):
+    settings = make_settings({"network": 'file:a "b" ü\n.json', "partition": "iid"})
+    assert tomllib.loads(settings.to_toml())["network"] == settings.network
+
+
+def test_a_file_is_looked_for_beside_the_settings_then_in_the_present_folder(tmp_path, monkeypatch):
+    (tmp_path / "set").mkdir()
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "set/run.toml"
+    path.write_text('network = "file:net.json"\ndelay = "trace:t.csv"\n')
+    (tmp_path / "t.csv").touch()
+    (tmp_path / "net.json").touch()
+    (tmp_path / "set/net.json").touch()
+    assert read_settings(path) == {"network": f"file:{tmp_path / 'set/net.json'}", "delay": "trace:t.csv"}
+
+
+@pytest.mark.parametrize("name", ["epochs", "batch", "checkpoint_every"])
+def test_counts_are_1_or_more(name):
+    with pytest.raises(UserError, match=f"{name} must be 1 or more, got 0"):
+        make_settings({name: 0})
+
+
+def test_every_setting_has_a_line_of_help():
+    for name, field in describe_options(Settings).items():
+        assert name == "options" or field["help"], name

@@ -1,0 +1,284 @@
+"""theta, the options of the rules, the local optimiser and the learning rate: what is read, and what is refused."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gossamer as gm
+from gossamer.algorithms import algorithm_class, algorithm_names, describe_algorithms, parse_algorithm
+from gossamer.algorithms.theta import Bernoulli, Linear, Piecewise, UniformTheta, parse_theta
+from gossamer.engine.local import LocalOptimizer, Schedule
+from helpers import Smooth, algorithm_from
+
+steady = settings(deadline=None, max_examples=30)
+
+
+def at(policy, t, u=None):
+    return policy.at(t, torch.zeros(1) if u is None else u)
+
+
+# ---- theta from text
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        (0.3, Piecewise(((0, 0.3),))),
+        ("uniform", UniformTheta()),
+        ("bernoulli:0.25", Bernoulli(0.25)),
+        ("linear:0,0.5,1000", Linear(0.0, 0.5, 1000)),
+        ("piecewise:0=0.3,500=0.7", Piecewise(((0, 0.3), (500, 0.7)))),
+        ("pv", None),
+    ],
+)
+def test_theta_is_read_from_its_text(text, policy):
+    assert parse_theta(text) == policy
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (1.01, r"\[0, 1\], got 1.01"),
+        (-0.1, r"\[0, 1\], got -0.1"),
+        (math.nan, r"\[0, 1\], got nan"),
+        ("pw", "unknown theta 'pw'"),
+        ("unifrom", "did you mean 'uniform'"),
+        ("bernoulli:2", r"\[0, 1\], got 2"),
+        ("bernoulli:often", "probability must be a number, got 'often'"),
+        ("bernoulli", "probability must be a number, got ''"),
+        ("linear:0,1", "three numbers"),
+        ("linear:0,1,0", "1 step or more, got 0"),
+        ("linear:0,1,ten", "steps must be a whole number, got 'ten'"),
+        ("linear:0,2,10", r"\[0, 1\], got 2"),
+        ("piecewise:0.3", "STEP=VALUE"),
+        ("piecewise:0=0.3,x=1", "step must be a whole number, got 'x'"),
+        ("piecewise:0=0.3,5=7", r"\[0, 1\], got 7"),
+        ("piecewise:5=0.3", "start at step 0"),
+        ("piecewise:0=0.3,9=0.1,5=0.2", "go upwards"),
+    ],
+)
+def test_a_wrong_theta_is_refused_in_words(text, words):
+    with pytest.raises(gm.UserError, match=words):
+        parse_theta(text)
+    with pytest.raises(gm.UserError, match=words):
+        gm.algorithm("pc-asgd", theta=text)
+
+
+@steady
+@given(st.floats(0, 1), st.floats(0, 1), st.integers(1, 50), st.integers(0, 100))
+def test_linear_theta_is_on_the_line_and_then_stays(first, last, steps, t):
+    expected = last if t >= steps else first + (last - first) * t / steps
+    assert float(at(Linear(first, last, steps), t)) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(("t", "theta"), [(0, 0.2), (2, 0.2), (3, 1.0), (7, 1.0), (8, 0.5), (10**6, 0.5)])
+def test_piecewise_theta_changes_at_its_steps(t, theta):
+    assert float(at(parse_theta("piecewise:0=0.2,3=1,8=0.5"), t)) == pytest.approx(theta)
+
+
+@pytest.mark.parametrize("p", [0.0, 0.3, 1.0])
+def test_bernoulli_theta_predicts_with_its_probability(p):
+    u = torch.rand(200_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    theta = at(Bernoulli(p), 0, u)
+    assert set(theta.tolist()) <= {0.0, 1.0} and theta.dtype == torch.float64
+    assert float(theta.mean()) == pytest.approx(p, abs=4 * math.sqrt(p * (1 - p) / len(u)))
+
+
+@pytest.mark.parametrize("theta", ["uniform", "bernoulli:0.3"])
+def test_chance_is_uniform_over_agents_and_steps_of_a_run(theta):
+    net = gm.network("clusters:1,1", 1, startup="full")
+    steps = 1500
+    drawn = []
+
+    class Spy(algorithm_class("pc-asgd")):
+        def step(self, own, inbox, weights, noise):
+            update = super().step(own, inbox, weights, noise)
+            drawn.append(update.predict)
+            return update
+
+    gm.trajectory(Spy(theta=theta), net, lambda x, t: 0 * x, [[0.0], [1.0]], steps=steps)
+    theta_t = torch.stack(drawn).double()
+    mean, variance = (0.5, 1 / 12) if theta == "uniform" else (0.3, 0.21)
+    assert float(theta_t.mean()) == pytest.approx(mean, abs=4 * math.sqrt(variance / theta_t.numel()))
+    assert float(theta_t.var()) == pytest.approx(variance, rel=0.1)
+    assert abs(float(torch.corrcoef(theta_t.T)[0, 1])) < 4 / math.sqrt(steps)
+
+
+def test_only_chance_asks_for_noise():
+    asks = {"0.3": False, "pv": False, "linear:0,1,9": False, "bernoulli:0.5": True, "uniform": True}
+    assert {text: gm.algorithm("pc-asgd", theta=text).draws for text in asks} == asks
+
+
+# ---- options
+
+
+def test_options_may_be_text_or_values():
+    text = gm.algorithm("pc-asgd", theta="0.5", lam="0.1", self_consistent="yes", consensus_steps="3")
+    assert text == gm.algorithm("pc-asgd", theta=0.5, lam=0.1, self_consistent=True, consensus_steps=3)
+    assert algorithm_from("pc-asgd/theta=piecewise:0=0.2,5=0.8").theta == "piecewise:0=0.2,5=0.8"
+
+
+def test_aliases_name_the_same_rule():
+    assert gm.algorithm("d-psgd") == gm.algorithm("cdsgd") == gm.algorithm("sync")
+    assert algorithm_class("cdsgd").name == "sync"
+
+
+def test_the_description_lists_every_rule_with_its_options():
+    described = {entry["name"]: entry for entry in describe_algorithms()}
+    assert list(described) == algorithm_names()
+    assert described["pc-asgd"]["options"]["theta"]["default"] == 0.3
+    assert described["sync"]["aliases"] == ["d-psgd", "cdsgd"]
+    assert all(entry["summary"] for entry in described.values())
+    assert all(option["help"] for entry in described.values() for option in entry["options"].values())
+
+
+def test_a_name_can_be_registered_only_once():
+    with pytest.raises(gm.UserError, match="already registered"):
+        gm.register("sync")(type("Another", (gm.Algorithm,), {}))
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "words"),
+    [
+        ("pc-asdg", {}, "unknown algorithm 'pc-asdg'; did you mean 'pc-asgd'"),
+        ("pc-asgd", {"thta": 0.3}, "unknown option of pc-asgd 'thta'; did you mean 'theta'"),
+        ("d-asgd", {"theta": 0.3}, "unknown option of d-asgd 'theta'"),
+        ("p-asgd", {"horizon": "summ"}, "did you mean 'sum'"),
+        ("p-asgd", {"lam": "big"}, "p-asgd's lam must be a number, got 'big'"),
+        ("p-asgd", {"lam": -1}, "lam must be 0 or more and finite, got -1"),
+        ("p-asgd", {"lam": "nan"}, "lam must be 0 or more and finite, got nan"),
+        ("p-asgd", {"lam": math.inf}, "lam must be 0 or more and finite, got inf"),
+        ("p-asgd", {"self_consistent": "maybe"}, "must be true or false, got 'maybe'"),
+        ("p-asgd", {"self_consistent": True, "horizon": "mean"}, "use horizon=sum"),
+        ("pc-asgd", {"consensus_steps": 1.5}, "must be a whole number, got '1.5'"),
+        ("pc-asgd", {"consensus_steps": -1}, "consensus_steps must be 0 or more"),
+        ("pc-asgd", {"consensus_steps": math.inf}, "must be a whole number"),
+        ("pc-asgd", {"theta": "pv", "criterion": "loss", "granularity": "tensor"}, "granularity must be model"),
+        ("pc-asgd", {"criterion": "best"}, "unknown criterion of pc-asgd 'best'"),
+        ("dm-asgd", {"gain": 0}, "gain must be positive and finite, got 0"),
+        ("dm-asgd", {"gain": -0.5}, "gain must be positive"),
+        ("dm-asgd", {"gain": "nan"}, "gain must be positive"),
+        ("dm-asgd", {"gain": "fast"}, "unknown gain 'fast'"),
+    ],
+)
+def test_wrong_options_are_refused_in_words(name, options, words):
+    with pytest.raises(gm.UserError, match=words):
+        gm.algorithm(name, **options)
+
+
+def test_text_without_an_equals_sign_is_refused():
+    with pytest.raises(gm.UserError, match="is not an option"):
+        parse_algorithm("pc-asgd/pv")
+
+
+NET = gm.network("clusters:1,1", 2)
+
+
+def test_a_criterion_by_loss_needs_a_loss():
+    with pytest.raises(gm.UserError, match="also needs loss"):
+        gm.trajectory(gm.algorithm("pc-asgd", theta="pv", criterion="loss"), NET, lambda x, t: x, [1.0])
+
+
+@pytest.mark.parametrize("local", [{"momentum": 0.9}, {"weight_decay": 0.1}], ids=str)
+@pytest.mark.parametrize("option", [{"gradient_at": "mixed"}, {"source": "recompute"}], ids=str)
+def test_rules_that_cannot_know_the_optimisers_memory_refuse_it(option, local):
+    with pytest.raises(gm.UserError, match=next(iter(option.values()))):
+        gm.trajectory(gm.algorithm("p-asgd", **option), NET, lambda x, t: x, [1.0], **local)
+
+
+# ---- the local optimiser
+
+
+@steady
+@given(
+    st.sampled_from([0.0, 0.5, 0.9]), st.booleans(), st.sampled_from([0.0, 0.1]), st.integers(1, 8), st.integers(0, 99)
+)
+def test_an_agent_alone_walks_as_torch_sgd_does(momentum, nesterov, weight_decay, steps, seed):
+    nesterov = nesterov and momentum > 0
+    smooth = Smooth(1, 3, seed)
+    x = torch.nn.Parameter(torch.from_numpy(smooth.x0.copy()))
+    sgd = torch.optim.SGD([x], lr=0.1, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
+    local, mine, memory = (
+        LocalOptimizer(momentum=momentum, nesterov=nesterov, weight_decay=weight_decay),
+        x.detach().clone(),
+        None,
+    )
+    for t in range(steps):
+        x.grad = torch.from_numpy(smooth.gradient(x.detach(), t))
+        sgd.step()
+        v, memory = local.direction(torch.from_numpy(smooth.gradient(mine, t)), mine, memory)
+        mine = mine - 0.1 * v
+        torch.testing.assert_close(mine, x.detach(), rtol=1e-13, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"momentum": 1.0}, r"momentum must lie in \[0, 1\), got 1.0"),
+        ({"momentum": -0.1}, "momentum must lie"),
+        ({"momentum": math.nan}, "momentum must lie"),
+        ({"weight_decay": -1.0}, "weight decay must be 0 or more, got -1.0"),
+        ({"weight_decay": math.inf}, "weight decay"),
+        ({"nesterov": True}, "nesterov needs momentum"),
+    ],
+)
+def test_a_wrong_optimiser_is_refused(options, words):
+    with pytest.raises(gm.UserError, match=words):
+        LocalOptimizer(**options)
+
+
+# ---- the learning rate
+
+
+def rates(*args, **options):
+    schedule = Schedule(*args, **options)
+    return [schedule.at(t) for t in range(schedule.steps)]
+
+
+def test_a_constant_rate_is_constant():
+    assert rates(0.1, steps=5) == [0.1] * 5
+
+
+def test_cosine_falls_from_the_rate_to_nothing():
+    assert rates(0.2, "cosine", 8) == pytest.approx([0.1 * (1 + math.cos(math.pi * t / 8)) for t in range(8)])
+    assert Schedule(0.2, "cosine", 8).at(8) == pytest.approx(0)
+    assert Schedule(0.2, "cosine", 8).at(99) == pytest.approx(0)
+
+
+def test_milestones_below_one_are_shares_of_the_run():
+    assert rates(1.0, "step:0.5,0.75", 8) == pytest.approx([1] * 4 + [0.1] * 2 + [0.01] * 2)
+
+
+def test_milestones_of_one_or_more_are_epochs():
+    expected = [1] * 6 + [0.2] * 6
+    assert rates(1.0, "step:2,gamma=0.2", 12, steps_per_epoch=3) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("text", ["constant", "cosine"])
+def test_warm_up_rises_in_equal_steps_and_then_the_schedule_begins(text):
+    found = rates(0.6, text, 10, steps_per_epoch=2, warmup_epochs=1.5)
+    assert found[:3] == pytest.approx([0.2, 0.4, 0.6])
+    after = [0.6 if text == "constant" else 0.3 * (1 + math.cos(math.pi * t / 7)) for t in range(7)]
+    assert found[3:] == pytest.approx(after)
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ((0.0,), "lr must be positive and finite, got 0.0"),
+        ((-1.0,), "lr must be positive"),
+        ((math.nan,), "lr must be positive"),
+        ((0.1, "cosin"), "did you mean 'cosine'"),
+        ((0.1, "step:half"), "milestone must be a number, got 'half'"),
+        ((0.1, "step:0"), "milestone 0"),
+        ((0.1, "step:-1"), "milestone -1"),
+        ((0.1, "step:5,gamma=x"), "gamma must be a number, got 'x'"),
+        ((0.1, "constant", 10, 1, -1.0), "warmup must be 0 epochs or more"),
+    ],
+)
+def test_a_wrong_schedule_is_refused(args, words):
+    with pytest.raises(gm.UserError, match=words):
+        Schedule(*args)
