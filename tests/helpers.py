@@ -188,7 +188,7 @@ def worlds(
     drawn = {
         "mixing": draw(st.sampled_from(["metropolis", "uniform"])),
         "lazy": draw(st.booleans()),
-        "clip_weights": draw(st.sampled_from(["metropolis", "renormalised"])),
+        "clip_weights": draw(st.sampled_from(["rebuilt", "renormalised"])),
         "startup": draw(st.sampled_from(startups)),
     }
     return World(

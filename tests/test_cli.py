@@ -120,7 +120,6 @@ def test_train_for_people_says_what_came_out_and_where(command):
     assert command.well("train", *SHORT).out.rstrip().endswith("runs/pc-asgd-paper-1-delay5-seed0-2")
 
 
-@pytest.mark.xfail(strict=True, reason="known defect: rich takes brackets in a path for markup")
 def test_a_folder_with_brackets_in_its_name_is_named_rightly(command):
     assert command.well("train", *SHORT, "--out", "run[red]").out.rstrip().endswith("run[red]")
 
@@ -164,7 +163,6 @@ def test_flags_win_over_a_preset(command, tmp_path, preset, extra, expected):
     assert "batch = 64" in config and 'mixing = "uniform"' in config
 
 
-@pytest.mark.xfail(strict=True, reason="known defect: a preset wins over the table of options in the file")
 def test_the_options_in_a_file_win_over_a_preset(command, tmp_path):
     (tmp_path / "run.toml").write_text('epochs = 2\ndelay = "5"\n[options]\ntheta = 0.7\n')
     summary = command.well("train", "run.toml", "--preset", "default", "--json").document

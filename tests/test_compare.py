@@ -105,7 +105,6 @@ def test_compare_reads_a_file_and_flags_win_over_it(command, tmp_path):
     assert row["accuracy_per_seed"] == [alone.summary["accuracy_mean"]]
 
 
-@pytest.mark.xfail(strict=True, reason="known defect: the table of options in a file is dropped silently")
 def test_compare_reads_the_options_in_a_file(command, tmp_path):
     (tmp_path / "run.toml").write_text('epochs = 2\ndelay = "5"\n[options]\ntheta = 0.7\n')
     outcome = command.well("compare", "run.toml", "-a", "pc-asgd", "--seeds", 1, "--no-plots", "--json")

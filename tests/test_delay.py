@@ -318,7 +318,7 @@ def test_the_largest_age_leaves_room_for_losses(loss, more):
 
 
 def test_an_age_above_the_largest_is_no_message():
-    net = network("ring:4", 0, loss=0.999)
+    net = network("ring:4", 0, loss=0.99)
     arrivals = Arrivals(net, 0)
     arrivals.load_state_dict({"newest": torch.zeros(4, 4, dtype=torch.int64), "delay": torch.empty(0).long()})
     past = arrivals.largest_age + 1

@@ -82,7 +82,7 @@ def test_consensus_without_gradient_is_a_fixed_point(text, delay, seed, startup)
 
 
 @every_algorithm
-@pytest.mark.parametrize("clip_weights", ["metropolis", "renormalised"])
+@pytest.mark.parametrize("clip_weights", ["rebuilt", "renormalised"])
 @pytest.mark.parametrize("graph", ["ring:5", "star:4", "clusters:2,3", "random:6,p=0.5", "path:3"])
 def test_is_synchronous_sgd_when_nothing_is_late(text, graph, clip_weights):
     net = gm.network(graph, 0, clip_weights=clip_weights, lazy=graph == "star:4")

@@ -155,7 +155,7 @@ def test_the_description_is_plain_json():
         "agents", "links", "clusters", "delay", "loss", "mixing", "lazy", "e2", "e2_clip", "spectral_gap",
         "unreliable_mass", "assumptions",
     ]  # fmt: skip
-    assert (told["agents"], told["links"], told["delay"], told["loss"]) == (8, 28, "20", 0.1)
+    assert (told["agents"], told["links"], told["delay"], told["loss"]) == (8, 28, 20, 0.1)
     assert told["clusters"] == [[0, 1, 2], [3, 4, 5, 6, 7]]
     assert told["e2"] == 0.0 and told["e2_clip"] == 1.0 and told["spectral_gap"] == pytest.approx(1.0)
     assert told["unreliable_mass"] == pytest.approx([5 / 8] * 3 + [3 / 8] * 5)
@@ -245,7 +245,7 @@ def test_unreadable_texts_are_refused_with_an_example(spec, words):
             "agent 3 is in more than one cluster; name it in exactly one",
         ),
         ({"clusters": "0,1,2,3/5,6,7"}, "agent 4 is in no cluster; name each of the 8 agents in one"),
-        ({"loss": 1.0}, "loss must be at least 0 and below 1, got 1.0; use 0"),
+        ({"loss": 1.0}, "loss must lie in [0, 0.99], got 1.0; use 0"),
         ({"loss": -0.1}, "got -0.1"),
         ({"loss": math.nan}, "got nan"),
         ({"mixing": "unifrom"}, "unknown mixing 'unifrom'; did you mean 'uniform'"),
@@ -254,7 +254,7 @@ def test_unreadable_texts_are_refused_with_an_example(spec, words):
             "unknown clip_weights 'renormalized'; did you mean 'renormalised'",
         ),
         ({"startup": "wate"}, "unknown startup 'wate'; did you mean 'wait'"),
-        ({"reliable_delay": -1}, "reliable_delay must be 0 steps or more, got -1; try 0 or 1"),
+        ({"reliable_delay": -1}, "reliable_delay must be 0 steps or more, got -1; use 0"),
         ({"delay": "unifrom:1,2"}, "unknown delay 'unifrom'"),
         ({"delay": [[0, 1], [1, 0]]}, "network has 8 agents"),
     ],

@@ -158,7 +158,6 @@ def test_resuming_a_finished_run_changes_nothing(folder, command):
     assert outcome(folder / "run") == before and summary["iterations"] == 24 and summary["status"] == "finished"
 
 
-@pytest.mark.xfail(strict=True, reason="known defect: the last row is recorded again at every resume")
 def test_resuming_a_diverged_run_changes_nothing(folder, command):
     assert command("train", "--epochs", 2, "--delay", 5, "--lr", 1e6, "--out", "run").status == 1
     before = outcome(folder / "run")
@@ -298,7 +297,6 @@ def test_the_first_signal_is_remembered_and_the_second_ends_the_program(number):
     assert signal.getsignal(number) is before
 
 
-@pytest.mark.xfail(strict=True, reason="known defect: status 130, but not a word")
 def test_an_interrupt_outside_training_is_one_line_with_status_130(command, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt

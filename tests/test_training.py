@@ -135,14 +135,12 @@ def test_a_registered_algorithm_is_simulated_and_counted_by_its_declaration(monk
         gm.register("alone")(Alone)
 
 
-@pytest.mark.xfail(strict=True, reason="known defect: masks come from torch's global generator, also in evaluations")
 def test_a_model_with_dropout_repeats_with_its_seed():
     task = toy_task(lambda: nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 2)))
     first, again = (gm.simulate(task, "ring:4", "d-asgd", delay=2, epochs=1, batch=4) for _ in range(2))
     assert torch.equal(first.x, again.x) and first.accuracy == again.accuracy
 
 
-@pytest.mark.xfail(strict=True, reason="known defect: settings that a network object overrules are dropped silently")
 def test_settings_beside_a_network_object_are_not_dropped():
     try:
         result = gm.simulate(network=gm.network("ring:4"), algorithm="d-asgd", delay=5, **SHORT)
@@ -342,7 +340,6 @@ def test_the_agent_named_is_the_first_whose_loss_is_not_finite(monkeypatch):
     assert summary["status"].startswith("the loss of agent 2 is inf at step 3;") and summary["iterations"] == 3
 
 
-@pytest.mark.xfail(strict=True, reason="known defect: the losses after the last step are not looked at")
 def test_a_run_that_diverges_in_its_last_step_is_not_finished():
     run = training(algorithm="sync", lr=1e38, epochs=1, batch=180)
     assert run.run().summary["status"] != "finished"

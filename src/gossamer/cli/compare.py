@@ -1,17 +1,19 @@
 """`gossamer compare` and `gossamer demo`: several algorithms side by side."""
 
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from gossamer.cli.display import comparison_table, err, make_progress, out, print_json, step_callback
+from gossamer.cli.display import comparison_table, make_progress, out, print_json, step_callback
 from gossamer.cli.flags import takes_settings
 from gossamer.engine.settings import read_settings
 from gossamer.engine.training import OnStep
-from gossamer.errors import UserError
+from gossamer.errors import StabilityWarning, UserError
 from gossamer.experiments.compare import (
     Entry,
+    check_all,
     plan,
     run_all,
     split_algorithms,
@@ -100,7 +102,7 @@ def _compare(
         raise UserError(f"seeds must be 1 or more, got {seeds}")
     entries = plan(split_algorithms(algorithms), values, preset)
     first = entries[0].settings.seed
-    folder = _new_folder(out_dir)
+    folder = _new_folder(out_dir, entries)
     runs, network = _run_with_bars(entries, list(range(first, first + seeds)), folder)
     rows = summarise(runs)
     document = {
@@ -122,7 +124,7 @@ def _compare(
         f"{document['task']}, {document['network']}, delay {document['delay']}, {seeds} seed{'s' if seeds > 1 else ''}"
     )
     out.print(comparison_table(rows, title))
-    out.print(f"{drawn} plots, results.json and all runs are in {folder}", soft_wrap=True, highlight=False)
+    print(f"{drawn} plots, results.json and all runs are in {folder}")
 
 
 def _draw(folder: Path, runs: list[Run], network: Network) -> int:
@@ -131,10 +133,14 @@ def _draw(folder: Path, runs: list[Run], network: Network) -> int:
     return len(write_plots(folder, runs, network))
 
 
-def _new_folder(out_dir: Path | None) -> Path:
+def _new_folder(out_dir: Path | None, entries: list[Entry]) -> Path:
+    """Make the report's folder, after everything that can be refused was looked at."""
     folder = out_dir or unused_folder(Path("reports"), "compare")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"'{folder}' already exists; choose another --out")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StabilityWarning)  # the runs themselves will say it
+        check_all(entries)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -159,6 +165,7 @@ def _run_with_bars(entries: list[Entry], seeds: list[int], folder: Path) -> tupl
             progress.advance(whole)
             late_network = network if late_network is None or network.clusters is not None else late_network
             if run.summary["status"] != "finished":
-                err.print(f"gossamer: {run.label} seed {run.seed}: {run.summary['status']}", soft_wrap=True)
+                line = f"gossamer: {run.label} seed {run.seed}: {run.summary['status']}"
+                progress.console.print(line, soft_wrap=True, markup=False, highlight=False)
     assert late_network is not None
     return runs, late_network

@@ -1,7 +1,9 @@
 """The entry point: commands, and the one place where errors become a line on standard error."""
 
+import functools
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -17,12 +19,27 @@ app = typer.Typer(
     name="gossamer",
     help="Train one model with many agents over a peer-to-peer network whose links are late.",
     epilog="Example: gossamer train --algorithm pc-asgd --network paper-1 --delay 20 --epochs 20 --lr 0.1",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
 )
+
+
+def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
+    """Say a word on Ctrl+C; Typer would end the program without one."""
+
+    @functools.wraps(command)
+    def wrapper(*arguments: Any, **values: Any) -> None:
+        try:
+            command(*arguments, **values)
+        except KeyboardInterrupt:
+            print("gossamer: interrupted", file=sys.stderr)
+            raise typer.Exit(INTERRUPTED) from None
+
+    return wrapper
+
+
 for command in (train, compare, network, algorithms, demo):
-    app.command()(command)
+    app.command()(_interruptible(command))
 
 
 @app.callback(invoke_without_command=True)  # or --version would miss a command
@@ -38,13 +55,11 @@ def root(
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; a mistake of the user's gives one line on standard error and exit status 2."""
     warnings.showwarning = _show_warning
+    given = sys.argv[1:] if arguments is None else arguments
     try:
-        status = typer.main.get_command(app).main(arguments, prog_name="gossamer", standalone_mode=False)
+        status = typer.main.get_command(app).main(given or ["--help"], prog_name="gossamer", standalone_mode=False)
     except UserError as error:
         _fail(str(error))
-    except KeyboardInterrupt:
-        print("gossamer: interrupted", file=sys.stderr)
-        sys.exit(INTERRUPTED)
     except Exception as error:
         # Typer's own complaints about flags; it brings its parser along, so their class has no public name.
         if not hasattr(error, "format_message"):

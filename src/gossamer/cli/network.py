@@ -1,6 +1,7 @@
 """`gossamer network`: look at a network before training on it."""
 
 import json as json_module
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,7 +21,7 @@ def network(
     loss: Annotated[float, typer.Option(help="Probability that a message is lost.")] = 0.0,
     mixing: Annotated[str, typer.Option(help="Weights of W: metropolis or uniform.")] = "metropolis",
     lazy: Annotated[bool, typer.Option(help="Use (I + W) / 2.")] = False,
-    clip_weights: Annotated[str, typer.Option(help="Clipping weights: metropolis or renormalised.")] = "metropolis",
+    clip_weights: Annotated[str, typer.Option(help="Clipping weights: rebuilt or renormalised.")] = "rebuilt",
     discover: Annotated[bool, typer.Option(help="Find clusters and delay from observed message ages.")] = False,
     seed: Annotated[int, typer.Option(help="Fixes the delays that discovery observes.")] = 0,
     save: Annotated[Path | None, typer.Option(help="Write the network to this .json file.")] = None,
@@ -40,8 +41,10 @@ def network(
         discovery = broadcast(net, seed)
         found = {"discovered": {"clusters": [list(c) for c in discovery.clusters], "tau": discovery.tau}}
     document = {"network": spec, **net.describe(), **found}
+    for path, endings in ((save, (".json",)), (picture, (".png", ".svg", ".pdf"))):
+        _check_new(path, endings)  # both before either is written
     if save is not None:
-        _write_new(save, (json_module.dumps(net.to_json()) + "\n").encode())
+        save.write_text(json_module.dumps(net.to_json()) + "\n", encoding="utf-8")
     if picture is not None:
         _draw(picture, net)
     if json:
@@ -84,24 +87,18 @@ def _print_network(document: dict[str, Any]) -> None:
 
 
 def _draw(path: Path, net: Network) -> None:
-    from gossamer.experiments.plots import draw_network
+    from gossamer.experiments.plots import draw_network  # matplotlib is slow to import: only when it draws
 
-    if path.suffix not in (".png", ".svg", ".pdf"):
-        raise UserError(f"cannot draw into '{path}'; give a name that ends in .png, .svg or .pdf")
-    _refuse_existing(path)
     draw_network(net).savefig(path)
 
 
-def _write_new(path: Path, content: bytes) -> None:
-    if path.suffix != ".json":
-        raise UserError(f"networks are saved as .json, got '{path}'; choose a name that ends in .json")
-    _refuse_existing(path)
-    try:
-        path.write_bytes(content)
-    except OSError as error:
-        raise UserError(f"cannot write '{path}' ({error.strerror}); choose another name") from None
-
-
-def _refuse_existing(path: Path) -> None:
+def _check_new(path: Path | None, endings: tuple[str, ...]) -> None:
+    """Refuse a file that exists, has another ending, or has no folder to lie in."""
+    if path is None:
+        return
+    if path.suffix not in endings:
+        raise UserError(f"cannot write '{path}'; give a name that ends in {' or '.join(endings)}")
     if path.exists():
         raise UserError(f"'{path}' already exists; choose another name")
+    if not os.access(path.parent, os.W_OK):
+        raise UserError(f"cannot write '{path}': its folder does not exist or is closed; choose another name")

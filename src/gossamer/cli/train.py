@@ -1,11 +1,13 @@
 """`gossamer train`: one run."""
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
-from gossamer.cli.display import err, make_progress, out, print_json, step_callback
+from gossamer.cli.display import make_progress, out, print_json, step_callback
 from gossamer.cli.flags import takes_settings
 from gossamer.cli.interrupt import Interrupt
 from gossamer.engine.folder import RunFolder
@@ -49,14 +51,14 @@ def train(
     else:
         _print_summary(result)
     if status == "interrupted":
-        err.print(
+        print(
             f"gossamer: stopped at step {result.summary['iterations']} of {training.steps}; continue with: "
             f"gossamer train --resume {folder.path}",
-            soft_wrap=True,
+            file=sys.stderr,
         )
         raise typer.Exit(INTERRUPTED)
     if status != "finished":
-        err.print(f"gossamer: {status}; what was recorded is in {folder.path}", soft_wrap=True, highlight=False)
+        print(f"gossamer: {status}; what was recorded is in {folder.path}", file=sys.stderr)
         raise typer.Exit(1)
 
 
@@ -110,4 +112,4 @@ def _print_summary(result: Result) -> None:
         sizes = "+".join(str(len(members)) for members in summary["clusters"])
         lines["clusters"] = f"{sizes} and tau {summary['tau_discovered']}, discovered from message ages"
     for name, value in lines.items():
-        out.print(f"[bold]{name:>12}[/bold]  {value}", soft_wrap=True, highlight=False)
+        out.print(f"[bold]{name:>12}[/bold]  {escape(str(value))}", soft_wrap=True, highlight=False)

@@ -29,9 +29,11 @@ Shards = list[Tensor]
 
 def partition(text: str, labels: Int[Tensor, " m"], num_agents: int, seed: int) -> Shards:
     """Return the indices of each agent's examples."""
-    kind, _, rest = text.partition(":")
+    kind, colon, rest = text.partition(":")
     if kind not in PARTITIONS:
         raise unknown_name("partition", text, PARTITIONS)
+    if colon and kind in ("iid", "replicate"):
+        raise UserError(f"partition '{text}' takes no parameter; write {kind}")
     if len(labels) < num_agents:
         raise UserError(f"{num_agents} agents cannot share {len(labels)} examples; use fewer agents or more data")
     draws = generator(seed, "partition")

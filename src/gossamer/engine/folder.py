@@ -62,25 +62,28 @@ class RunFolder:
 
     def keep_rows(self, count: int) -> list[dict[str, Any]]:
         """Drop the lines written after the checkpoint was taken, and return the others."""
-        lines = (self.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-        if len(lines) < count:
-            raise UserError(
-                f"'{self.path / 'metrics.jsonl'}' has {len(lines)} lines but the checkpoint counts {count}; train anew"
-            )
-        write_text(self.path / "metrics.jsonl", "".join(line + "\n" for line in lines[:count]))
-        return [json.loads(line) for line in lines[:count]]
+        path = self.path / "metrics.jsonl"
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+            rows = [json.loads(line) for line in lines[:count]]
+        except (OSError, ValueError) as error:
+            raise UserError(f"cannot read '{path}' ({error}); train anew into another folder") from None
+        if len(rows) < count:
+            raise UserError(f"'{path}' has {len(lines)} lines but the checkpoint counts {count}; train anew")
+        write_text(path, "".join(line + "\n" for line in lines[:count]))
+        return rows
 
     def write_summary(self, summary: dict[str, Any]) -> None:
         """Write the summary over the one of an earlier part of the same run."""
         write_text(self.path / "summary.json", json.dumps(_finite(summary), indent=2, ensure_ascii=False) + "\n")
 
     def read_summary(self) -> dict[str, Any]:
-        """Return the summary of an earlier part of the run, or nothing."""
+        """Return the summary of an earlier part of the run, or nothing when there is none that can be read."""
         try:
-            summary: dict[str, Any] = json.loads((self.path / "summary.json").read_text(encoding="utf-8"))
+            summary = json.loads((self.path / "summary.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return {}
-        return summary
+        return summary if isinstance(summary, dict) else {}
 
     def save(self, state: dict[str, Tensor]) -> None:
         """Write the checkpoint."""

@@ -76,7 +76,7 @@ def _clusters_text(network: Network) -> str | None:
 def check_device(device: str) -> str:
     """Return the device, or say that it is not there."""
     try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError):
+        torch.zeros(1, device=device).cpu()
+    except (RuntimeError, AssertionError, ImportError, NotImplementedError):
         raise UserError(f"device '{device}' is not available here; use cpu") from None
     return device

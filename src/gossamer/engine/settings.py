@@ -1,6 +1,7 @@
 """All settings of a run, flat and named like the command line's flags; written to and read from TOML."""
 
 import dataclasses
+import hashlib
 import json
 import math
 import tomllib
@@ -29,7 +30,7 @@ class Settings:
     loss: float = option(0.0, "probability that a message is lost")
     mixing: str = option("metropolis", "weights of W", choices=("metropolis", "uniform"))
     lazy: bool = option(False, "use (I + W) / 2")
-    clip_weights: str = option("metropolis", "weights of the clipping step", choices=("metropolis", "renormalised"))
+    clip_weights: str = option("rebuilt", "the clipping step's weights", choices=("rebuilt", "renormalised"))
     reliable_delay: int = option(0, "delay inside clusters, in steps")
     startup: str = option("wait", "before the first late message", choices=("wait", "min", "full"))
     algorithm: str = option("pc-asgd", "the update rule; `gossamer algorithms` lists them")
@@ -64,6 +65,11 @@ class Settings:
                 raise UserError(f"{name} must be 0 or more, got {getattr(self, name)}")
         if not 0 < self.lr < math.inf:
             raise UserError(f"lr must be positive and finite, got {self.lr}; use for example 0.05")
+
+    def digest(self) -> bytes:
+        """Return a fingerprint of the run; where its network is read from does not count."""
+        values = {name: getattr(self, name) for name in SETTING_NAMES if name not in ("network", "clusters", "delay")}
+        return hashlib.sha256(json.dumps([values, dict(self.options)], sort_keys=True).encode()).digest()
 
     def to_toml(self) -> str:
         """Return the settings as TOML; what is None is left out, as TOML has no such value."""
@@ -106,7 +112,7 @@ def _check_options(settings: Settings) -> None:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """Read a TOML file of settings as values for `make_settings`."""
+    """Read a TOML file of settings as values for `make_settings`; the table of options is laid flat."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -123,7 +129,8 @@ def read_settings(path: Path) -> dict[str, Any]:
     for name in ("network", "delay"):
         if isinstance(values.get(name), str):
             values[name] = _beside(path, values[name])
-    return values
+    options = values.pop("options", {})
+    return {**options, **values}
 
 
 def _beside(path: Path, text: str) -> str:

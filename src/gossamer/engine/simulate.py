@@ -12,6 +12,8 @@ from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.tasks import Task
 
+NETWORK_SETTINGS = ("clusters", "delay", "loss", "mixing", "lazy", "clip_weights", "reliable_delay", "startup")
+
 
 def simulate(
     task: str | Task = "digits",
@@ -40,6 +42,11 @@ def simulate(
     elif not set(settings) <= set(SETTING_NAMES):
         option = min(set(settings) - set(SETTING_NAMES))
         raise UserError(f"'{option}' is no setting of a run; an option of the algorithm belongs in gm.algorithm(…)")
+    if isinstance(network, Network) and not set(settings).isdisjoint(NETWORK_SETTINGS):
+        name = min(set(settings) & set(NETWORK_SETTINGS))
+        raise UserError(f"'{name}' is part of the network object that was given; set it in gm.network(…)")
+    if isinstance(task, Task) and "model" in settings:
+        raise UserError("'model' is part of the task object that was given; set it in gm.Task(…)")
     training = Training(
         make_settings({**names, **settings}),
         task=task if isinstance(task, Task) else None,

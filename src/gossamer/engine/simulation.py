@@ -63,15 +63,15 @@ class StepReport:
     ages: Int[Tensor, "n n"]
 
 
-class NonFiniteLoss(ArithmeticError):
-    """An agent's loss is no longer a number."""
+class NonFinite(ArithmeticError):
+    """Something of an agent, its loss or its parameters, is no longer a number."""
 
-    def __init__(self, agent: int, step: int, value: float) -> None:
+    def __init__(self, what: str, values: Float[Tensor, " n"], step: int) -> None:
+        agent = int((~torch.isfinite(values)).nonzero()[0])
         super().__init__(
-            f"the loss of agent {agent} is {value} at step {step}; the run was stopped there, "
+            f"the {what} of agent {agent} is {float(values[agent])} at step {step}; the run was stopped there, "
             "use a smaller --lr or an algorithm that is stable at this delay"
         )
-        self.agent, self.step, self.value = agent, step, value
 
 
 class Simulation:
@@ -104,8 +104,7 @@ class Simulation:
         t, x = self.t, self.x
         g, loss = self.source.gradient(x, t)
         if loss is not None and not bool(torch.isfinite(loss).all()):
-            agent = int((~torch.isfinite(loss)).nonzero()[0])
-            raise NonFiniteLoss(agent, t, float(loss[agent]))
+            raise NonFinite("loss", loss, t)
         v, memory = self.local.direction(g, x, self.memory)
         inbox, weights, ages = self.mailbox.deliver(t, {"x": x, "g": g, "v": v})
         own = Own(

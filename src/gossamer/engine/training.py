@@ -22,7 +22,7 @@ from gossamer.engine.local import LocalOptimizer, Schedule
 from gossamer.engine.metrics import Evaluator, Tally
 from gossamer.engine.parts import check_device, complete_settings, cpu_threads, make_network
 from gossamer.engine.settings import Settings
-from gossamer.engine.simulation import NonFiniteLoss, Simulation
+from gossamer.engine.simulation import NonFinite, Simulation
 from gossamer.errors import StabilityWarning, UserError
 from gossamer.network import Network, Scaled, broadcast
 from gossamer.shapes import Float, Tensor
@@ -83,7 +83,7 @@ class Training:
             self.network = dataclasses.replace(self.network, delay=Scaled(self.network.delay, self.steps_per_epoch))
         if self.algorithm.waits:
             return
-        longest = self.network.delay.typical
+        longest = max(self.network.delay.typical, self.network.reliable_delay)
         if longest >= self.steps:
             raise UserError(
                 f"a delay of {longest} steps is longer than the run of {self.steps} steps "
@@ -98,8 +98,9 @@ class Training:
     def _build(self, shards: list[Tensor]) -> None:
         settings, num_agents = self.settings, self.network.num_agents
         device = check_device(settings.device)
-        module = self.task.fresh_module(settings.seed)
+        module, evaluated = (self.task.fresh_module(settings.seed) for _ in range(2))
         module.module.to(device)
+        evaluated.module.to(device).eval()  # its dropout, if any, is off
         x0 = self.task.initial(settings.init, num_agents, settings.seed)
         schedule = Schedule(settings.lr, settings.schedule, self.steps, self.steps_per_epoch, settings.warmup)
         self.simulation = Simulation(
@@ -115,7 +116,7 @@ class Training:
             seed=settings.seed,
         )
         self.schedule = schedule
-        self.evaluate = Evaluator(self.task, module, device)
+        self.evaluate = Evaluator(self.task, evaluated, device)
         self.tally = Tally(num_agents)
         self.history: list[dict[str, Any]] = []
         self.seconds = 0.0
@@ -141,15 +142,19 @@ class Training:
                 break
             try:
                 self.tally.add(self.simulation.step())
-            except NonFiniteLoss as error:
+            except NonFinite as error:
                 status = str(error)
-                self._record(folder)
+                if self.history[-1]["step"] != self.simulation.t:
+                    self._record(folder)
                 break
             row = self._record(folder) if self._due() else None
             if folder is not None and self.simulation.t % save_every == 0:
                 folder.save(self.state_dict())
             if on_step is not None:
                 on_step(self.simulation.t, row)
+        last_loss = torch.tensor(_numbers(self.history[-1]["loss"]))
+        if status == "finished" and not bool(torch.isfinite(last_loss).all()):
+            status = str(NonFinite("test loss", last_loss, self.simulation.t))
         self.seconds += time.perf_counter() - begun
         result = Result(self._summary(status, folder), self.history, self.simulation.x, folder.path if folder else None)
         if folder is not None:
@@ -164,6 +169,8 @@ class Training:
             self.simulation.load_state_dict(part_of(state, "simulation."))
             self.tally.load_state_dict(part_of(state, "tally."))
             rows = int(state["rows"])
+            if bytes(state["settings"].tolist()) != self.settings.digest():
+                raise ValueError("its settings are others")
         except (KeyError, RuntimeError, TypeError, ValueError) as error:
             raise UserError(
                 f"checkpoint '{folder.checkpoint_path}' does not belong to this run's config.toml ({error}); train anew"
@@ -172,10 +179,11 @@ class Training:
         self.seconds = float(folder.read_summary().get("seconds", 0.0))
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return all that the rest of the run depends on."""
+        """Return all that the rest of the run depends on, and which run that is."""
+        digest = torch.tensor(list(self.settings.digest()), dtype=torch.uint8)
         simulation = {f"simulation.{name}": value for name, value in self.simulation.state_dict().items()}
         tally = {f"tally.{name}": value for name, value in self.tally.state_dict().items()}
-        return {**simulation, **tally, "rows": torch.tensor(len(self.history))}
+        return {**simulation, **tally, "rows": torch.tensor(len(self.history)), "settings": digest}
 
     def _due(self) -> bool:
         every = self.settings.eval_every or self.steps_per_epoch
@@ -226,8 +234,8 @@ class Training:
             "accuracy_per_agent": last["accuracy"],
             "accuracy_best": max(statistics.fmean(row["accuracy"]) for row in self.history),
             "accuracy_average_model": last["accuracy_average_model"],
-            "loss_mean": statistics.fmean(last["loss"]),
-            "consensus_distance": statistics.fmean(last["consensus"]),
+            "loss_mean": statistics.fmean(_numbers(last["loss"])),
+            "consensus_distance": statistics.fmean(_numbers(last["consensus"])),
             "predict_fraction": statistics.fmean(predict) if predict else None,
             "message_age": self.tally.message_age("run"),
             "bytes_sent": sum(last["bytes_sent"]),
@@ -243,3 +251,8 @@ class Training:
             "seconds": self.seconds,
             "run_dir": str(folder.path) if folder else None,
         }
+
+
+def _numbers(values: list[float | None]) -> list[float]:
+    """Return values as they were measured: a folder holds what is not finite as null."""
+    return [math.nan if value is None else value for value in values]

@@ -58,12 +58,16 @@ def plan(algorithms: list[str], given: dict[str, Any], preset: str | None = None
     return entries
 
 
+def check_all(entries: list[Entry]) -> None:
+    """Build every run once, so that a mistake in the last one is told before the first one has run."""
+    for entry in entries:
+        Training(entry.settings)
+
+
 def run_all(
     entries: list[Entry], seeds: list[int], folder: Path, on_run: Callable[[Entry, int, int], OnStep]
 ) -> Iterator[tuple[Run, Network]]:
     """Run every algorithm with every seed into folder/runs; `on_run(entry, seed, steps)` gives the step callback."""
-    for entry in entries:
-        Training(entry.settings)  # so that a mistake in the last one is told before the first one has run
     for entry, seed in itertools.product(entries, seeds):
         training = Training(dataclasses.replace(entry.settings, seed=seed))
         path = folder / "runs" / f"{safe_name(entry.label)}-seed{seed}"

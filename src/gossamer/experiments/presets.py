@@ -28,7 +28,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "consensus_steps": 0,
         "mixing": "metropolis",
         "lazy": False,
-        "clip_weights": "metropolis",
+        "clip_weights": "rebuilt",
         "reliable_delay": 0,
         "startup": "wait",
         "delay_unit": "step",

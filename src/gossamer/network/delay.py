@@ -16,6 +16,8 @@ from gossamer.shapes import Bool, Int, Tensor
 # A geometric delay has no largest value; the tail that is cut off has at most this probability.
 NEGLIGIBLE = 1e-6
 
+LONGEST = 1_000_000  # steps: messages are kept that long, so memory ends first
+
 
 def no_state() -> Tensor:
     """Return the state of a model that remembers nothing."""
@@ -228,9 +230,11 @@ class Gilbert(Delay):
 
 
 def check_delay(name: str, steps: int) -> None:
-    """Raise UserError for a negative delay."""
+    """Raise UserError for a negative delay, or one beyond every run."""
     if steps < 0:
         raise UserError(f"{name} must be 0 steps or more, got {steps}; use 0 for a link that is never late")
+    if steps > LONGEST:
+        raise UserError(f"{name} must be at most {LONGEST} steps, got {steps}; use a smaller number")
 
 
 def check_probability(name: str, value: float) -> None:

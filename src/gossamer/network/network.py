@@ -9,14 +9,15 @@ import torch
 
 from gossamer.errors import UserError, unknown_name
 from gossamer.network.assumptions import check_assumption_2
-from gossamer.network.delay import Delay, Fixed, PerLink
+from gossamer.network.delay import Delay, Fixed, PerLink, check_delay
 from gossamer.network.graph import check_connected
 from gossamer.network.mixing import KINDS, mixing_matrix, renormalised
 from gossamer.shapes import Bool, Float, Int, Tensor
 
 Clusters = tuple[tuple[int, ...], ...]
 
-CLIP_WEIGHTS = ("metropolis", "renormalised")
+CLIP_WEIGHTS = ("rebuilt", "renormalised")
+MOST_LOSS = 0.99  # messages are kept as long as a run of losses may last, which grows beyond bounds at 1
 STARTUPS = ("wait", "min", "full")
 
 
@@ -30,7 +31,7 @@ class Network:
     loss: float = 0.0
     mixing: str = "metropolis"
     lazy: bool = False
-    clip_weights: str = "metropolis"
+    clip_weights: str = "rebuilt"
     reliable_delay: int = 0
     startup: str = "wait"
     spec: str = "custom"
@@ -42,10 +43,9 @@ class Network:
         _check_links(self.links)
         if self.clusters is not None:
             _check_clusters(self.clusters, len(self.links))
-        if not 0.0 <= self.loss < 1.0:
-            raise UserError(f"loss must be at least 0 and below 1, got {self.loss}; use 0 for no lost messages")
-        if self.reliable_delay < 0:
-            raise UserError(f"reliable_delay must be 0 steps or more, got {self.reliable_delay}; try 0 or 1")
+        if not 0.0 <= self.loss <= MOST_LOSS:
+            raise UserError(f"loss must lie in [0, {MOST_LOSS}], got {self.loss}; use 0 for no lost messages")
+        check_delay("reliable_delay", self.reliable_delay)
         _check_name("mixing", self.mixing, tuple(KINDS))
         _check_name("clip_weights", self.clip_weights, CLIP_WEIGHTS)
         _check_name("startup", self.startup, STARTUPS)
@@ -109,7 +109,7 @@ class Network:
     def clip_matrix(self, reliable: Bool[Tensor, "n n"]) -> Float[Tensor, "n n"]:
         """Return the weights of the clipping step when exactly these directed links are current.
 
-        "metropolis" builds the matrix anew on the links that are current in both directions, so that it stays
+        "rebuilt" makes the matrix anew on the links that are current in both directions, so that it stays
         doubly stochastic. "renormalised" scales the row of W over whatever the agent hears.
         """
         current = reliable & self.links

@@ -53,7 +53,7 @@ def network(
     loss: float | int = 0.0,
     mixing: str = "metropolis",
     lazy: bool = False,
-    clip_weights: str = "metropolis",
+    clip_weights: str = "rebuilt",
     reliable_delay: int = 0,
     startup: str = "wait",
 ) -> Network:
@@ -66,7 +66,7 @@ def network(
         loss: the probability that a message is lost, for links outside the clusters.
         mixing: "metropolis" or "uniform" weights.
         lazy: use (I + W) / 2, which is always positive definite.
-        clip_weights: "metropolis" or "renormalised" weights for the clipping step.
+        clip_weights: of the clipping step, "rebuilt" on the current links or the row of W "renormalised".
         reliable_delay: the delay in steps inside clusters.
         startup: what an agent holds before a first message can arrive: "wait", "min" or "full".
     """

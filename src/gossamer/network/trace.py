@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 
 from gossamer.errors import UserError
-from gossamer.network.delay import Delay
+from gossamer.network.delay import Delay, check_delay
 from gossamer.shapes import Bool, Int, Tensor
 
 HEADER = ["step", "from", "to", "delay"]
@@ -111,6 +111,7 @@ def _checked_row(where: str, row: Sequence[int]) -> Row:
         if value < 0:
             raise UserError(f"{where}: {name} is {value}; it must be 0 or more")
     step, sender, receiver, delay = row
+    check_delay(f"{where}: delay", delay)
     return step, sender, receiver, delay
 
 

@@ -12,9 +12,11 @@ MODELS = {
 
 def make_model(text: str, num_features: int, num_classes: int) -> nn.Module:
     """Make a classifier of flat inputs from its name."""
-    kind, _, rest = text.partition(":")
+    kind, colon, rest = text.partition(":")
     if kind not in MODELS:
         raise unknown_name("model", text, MODELS)
+    if kind == "linear" and colon:
+        raise UserError(f"model '{text}' takes no parameter; write linear")
     if kind == "linear":
         return nn.Linear(num_features, num_classes)
     widths = [read_whole("a width of the mlp", part) for part in (rest or "32").split(",")]
