@@ -193,3 +193,10 @@ def test_predicting_without_compensation_is_d_asgd_where_every_agent_hears_late(
     world = replace(world, num_clusters=None)
     p = world.path(gm.algorithm("p-asgd", horizon="none"))
     torch.testing.assert_close(p, world.path(gm.algorithm("d-asgd")), rtol=1e-12, atol=1e-12)
+
+
+def test_late_links_inside_a_cluster_count_for_the_stability_of_dm_asgd():
+    # A matrix describes every link itself, so these are late although one cluster holds all agents.
+    net = gm.network("complete:4", torch.full((4, 4), 5), clusters=[4])
+    assert gm.algorithm("dm-asgd", gain=0.9).check(net) is not None
+    assert gm.algorithm("dm-asgd").check(net) is None

@@ -430,3 +430,11 @@ def test_broken_matrix_files_are_refused(tmp_path, content):
     (tmp_path / "d.npy").write_bytes(b"not numpy")
     with pytest.raises(UserError, match=r"d\.npy' is no delay matrix; write whole numbers"):
         parse_delay(f"matrix:{tmp_path / 'd.npy'}")
+
+
+def test_nothing_is_newer_than_a_reliable_neighbours_message():
+    # At step 5 the link turns fast, but the state of step 4 never left the sender: it must not be used.
+    rows = [(t, k, 1 - k, 9 if t < 5 else 0) for t in range(8) for k in range(2)]
+    net = network("complete:2", Trace(rows), reliable_delay=1)
+    found = ages(net, 8)[:, 0, 1].tolist()
+    assert found == [NOTHING] * 5 + [1, 1, 1]

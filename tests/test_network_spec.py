@@ -245,7 +245,7 @@ def test_unreadable_texts_are_refused_with_an_example(spec, words):
             "agent 3 is in more than one cluster; name it in exactly one",
         ),
         ({"clusters": "0,1,2,3/5,6,7"}, "agent 4 is in no cluster; name each of the 8 agents in one"),
-        ({"loss": 1.0}, "loss must lie in [0, 0.99], got 1.0; use 0"),
+        ({"loss": 1.0}, r"loss must lie in \[0, 0.99\], got 1.0; use 0"),
         ({"loss": -0.1}, "got -0.1"),
         ({"loss": math.nan}, "got nan"),
         ({"mixing": "unifrom"}, "unknown mixing 'unifrom'; did you mean 'uniform'"),
@@ -286,3 +286,14 @@ def test_sizes_cut_the_agents_into_consecutive_clusters(sizes):
     assert [agent for members in clusters for agent in members] == list(range(sum(sizes)))
     assert clusters == parse_clusters(",".join(map(str, sizes)), sum(sizes))
     assert clusters == parse_clusters(clusters, sum(sizes))
+
+
+def test_clusters_may_be_arrays_of_members():
+    members = [np.array([0, 1, 2]), np.array([3, 4])]
+    assert network("complete:5", clusters=members).clusters == ((0, 1, 2), (3, 4))
+
+
+def test_a_matrix_makes_late_exactly_the_links_it_delays():
+    net = network("path:3", [[0, 4, 9], [4, 0, 0], [9, 0, 0]])
+    assert net.late_links.nonzero().tolist() == [[0, 1], [1, 0]]  # 0-2 is no link
+    assert torch.equal(net.W_late > 0, net.late_links)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gossamer as gm
-from gossamer.algorithms import algorithm_class, algorithm_names, describe_algorithms, parse_algorithm
+from gossamer.algorithms import CAsgd, algorithm_class, algorithm_names, describe_algorithms, parse_algorithm
 from gossamer.algorithms.theta import Bernoulli, Linear, Piecewise, UniformTheta, parse_theta
 from gossamer.engine.local import LocalOptimizer, Schedule
 from helpers import Smooth, algorithm_from
@@ -282,3 +282,46 @@ def test_warm_up_rises_in_equal_steps_and_then_the_schedule_begins(text):
 def test_a_wrong_schedule_is_refused(args, words):
     with pytest.raises(gm.UserError, match=words):
         Schedule(*args)
+
+
+@pytest.mark.parametrize("text", ["pv:xyz", "uniform:3", "piecewise:0=0.1,5=0.1,5=0.7", "piecewise:0=0.1,5=0.7,5=0.1"])
+def test_a_theta_with_parts_that_mean_nothing_is_refused(text):
+    with pytest.raises(gm.UserError, match="theta"):
+        gm.algorithm("pc-asgd", theta=text)
+
+
+def test_a_theta_in_digits_is_a_number_however_it_was_given():
+    assert parse_theta("0.25") == parse_theta(0.25)
+
+
+@pytest.mark.parametrize("text", ["constant:abc", "cosine:abc", "step:nan", "step:0.5,gamma=-1", "step:0.5,gamma=nan"])
+def test_a_schedule_with_parts_that_mean_nothing_is_refused(text):
+    with pytest.raises(gm.UserError, match="schedule"):
+        Schedule(0.1, text, steps=10)
+
+
+def test_neither_a_name_nor_an_alias_is_registered_twice():
+    for name, alias in (("mine", "c-asgd"), ("mine", "d-psgd"), ("cdsgd", "mine"), ("pc-asgd", "mine")):
+        with pytest.raises(gm.UserError, match="already registered"):
+            gm.register(name, alias)(CAsgd)
+    assert gm.algorithm("c-asgd").name == "c-asgd"
+
+
+def test_segments_must_cover_a_row():
+    net = gm.network("complete:2")
+    with pytest.raises(gm.UserError, match=r"add up to 5, but a row has 4"):
+        gm.trajectory(gm.algorithm("sync"), net, lambda x, t: x, torch.zeros(2, 4), steps=1, segments=(2, 3))
+
+
+def test_a_gradient_function_may_hand_out_the_same_buffer_at_every_step():
+    net, buffer = gm.network("complete:2"), torch.zeros(2, 3, dtype=torch.float64)
+
+    def reused(x, t):
+        return buffer.copy_(0.5 * x + t)
+
+    x0 = torch.ones(2, 3, dtype=torch.float64)
+    paths = [
+        gm.trajectory(gm.algorithm("d-asgd"), net, gradient, x0, lr=0.1, steps=6, momentum=0.5)
+        for gradient in (reused, lambda x, t: 0.5 * x + t)
+    ]
+    assert torch.equal(*paths)
