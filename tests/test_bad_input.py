@@ -176,14 +176,14 @@ def test_a_mistake_is_one_line_with_status_2_and_touches_no_file(folder, command
 
 
 def test_cuda_is_refused_where_there_is_none(folder, command, monkeypatch):
-    really_empty = torch.empty
+    really_zeros = torch.zeros
 
-    def empty(*size, **settings):
+    def zeros(*size, **settings):
         if settings.get("device") == "cuda":
             raise AssertionError("Torch not compiled with CUDA enabled")
-        return really_empty(*size, **settings)
+        return really_zeros(*size, **settings)
 
-    monkeypatch.setattr(torch, "empty", empty)
+    monkeypatch.setattr(torch, "zeros", zeros)
     assert "device 'cuda' is not available here; use cpu" in command.refused("train", "--device", "cuda")
 
 

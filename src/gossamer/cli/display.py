@@ -51,7 +51,7 @@ def comparison_table(rows: list[dict[str, Any]], title: str) -> Table:
 
     It fits 80 columns: 'average' is the accuracy of the mean of all models, 'spread' the mean distance from it.
     """
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1))
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("algorithm", overflow="fold")
     for heading in ("accuracy %", "average", "loss", "spread", "predict", "MB", "s"):
         table.add_column(heading, justify="right", no_wrap=True, min_width=10 if heading == "accuracy %" else None)
