@@ -63,7 +63,7 @@ def comparison_table(rows: list[dict[str, Any]], title: str) -> Table:
         elif row["accuracy_mean"] == best:
             accuracy = f"[bold]{accuracy}[/bold]"
         table.add_row(
-            row["label"].replace("/", " ", 1),
+            row["label"].replace("/", " "),
             accuracy,
             f"{100 * row['accuracy_average_model']:.1f}",
             f"{row['loss_mean']:.3f}",
