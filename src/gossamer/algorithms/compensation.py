@@ -133,10 +133,11 @@ class Compensated(Algorithm):
         self, v: Float[Tensor, "m d"], g: Float[Tensor, "m d"], lr: float, age: int
     ) -> tuple[Float[Tensor, "m d"], Float[Tensor, "m d"] | None]:
         """Return what each sender contributes: the first-order term, and h where a displacement multiplies it."""
+        squared = g if self.curvature == "loss" else v
         if self.self_consistent:
-            return v * geometric_sum(lr * self._curvature(g if self.curvature == "loss" else v), age), None
+            return v * geometric_sum(lr * self._curvature(squared), age), None
         first = age * v if self.horizon == "sum" else v
-        return first, self._curvature(g if self.curvature == "loss" else v) if self._uses_h else None
+        return first, self._curvature(squared) if self._uses_h else None
 
     def _curvature(self, g: Float[Tensor, "m d"]) -> Float[Tensor, "m d"]:
         """Return h, the diagonal estimate of the Hessian."""

@@ -10,6 +10,7 @@
 | pv                        | 0 or 1 by the criterion of Algorithm 2 (criteria.py)  |
 """
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,14 +20,14 @@ from gossamer.shapes import Float, Tensor
 EXAMPLES = "0.3, pv, bernoulli:0.3, uniform, linear:0,0.5,1000 or piecewise:0=0.3,500=0.7"
 
 
-class ThetaPolicy:
+class ThetaPolicy(ABC):
     """theta for each agent at step t, from a uniform number `u` an agent where chance is wanted."""
 
     draws: ClassVar[bool] = False
 
+    @abstractmethod
     def at(self, t: int, u: Float[Tensor, " a"]) -> Float[Tensor, " a"]:
         """Return theta_t of each agent."""
-        raise NotImplementedError  # pragma: no cover - abstract
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from gossamer.network import Network, network
 from gossamer.tasks import Task
 
 DEFAULT_DELAY = "20"  # the paper's
+NETWORK_SETTINGS = ("loss", "mixing", "lazy", "clip_weights", "reliable_delay", "startup")  # fields of Network too
 
 
 @contextlib.contextmanager
@@ -31,17 +32,8 @@ def make_network(settings: Settings) -> Network:
     delay = settings.delay
     if delay is None and not settings.network.startswith("file:"):
         delay = DEFAULT_DELAY
-    return network(
-        settings.network,
-        delay,
-        clusters=settings.clusters,
-        loss=settings.loss,
-        mixing=settings.mixing,
-        lazy=settings.lazy,
-        clip_weights=settings.clip_weights,
-        reliable_delay=settings.reliable_delay,
-        startup=settings.startup,
-    )
+    shared = {name: getattr(settings, name) for name in NETWORK_SETTINGS}
+    return network(settings.network, delay, clusters=settings.clusters, **shared)
 
 
 def complete_settings(settings: Settings, task: Task, network: Network, algorithm: Algorithm) -> Settings:
@@ -53,14 +45,9 @@ def complete_settings(settings: Settings, task: Task, network: Network, algorith
         network=network.spec,
         clusters=_clusters_text(network),
         delay=network.delay.spec(),
-        loss=network.loss,
-        mixing=network.mixing,
-        lazy=network.lazy,
-        clip_weights=network.clip_weights,
-        reliable_delay=network.reliable_delay,
-        startup=network.startup,
         algorithm=algorithm.name,
         options={field.name: getattr(algorithm, field.name) for field in dataclasses.fields(algorithm)},
+        **{name: getattr(network, name) for name in NETWORK_SETTINGS},
     )
 
 

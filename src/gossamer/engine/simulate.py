@@ -6,13 +6,12 @@ from typing import Any
 
 from gossamer.algorithms import Algorithm, parse_algorithm
 from gossamer.engine.folder import RunFolder
+from gossamer.engine.parts import NETWORK_SETTINGS
 from gossamer.engine.settings import SETTING_NAMES, make_settings
 from gossamer.engine.training import OnStep, Result, Training
 from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.tasks import Task
-
-NETWORK_SETTINGS = ("clusters", "delay", "loss", "mixing", "lazy", "clip_weights", "reliable_delay", "startup")
 
 
 def simulate(
@@ -42,8 +41,9 @@ def simulate(
     elif not set(settings) <= set(SETTING_NAMES):
         option = min(set(settings) - set(SETTING_NAMES))
         raise UserError(f"'{option}' is no setting of a run; an option of the algorithm belongs in gm.algorithm(…)")
-    if isinstance(network, Network) and not set(settings).isdisjoint(NETWORK_SETTINGS):
-        name = min(set(settings) & set(NETWORK_SETTINGS))
+    inside_network = set(settings) & {"clusters", "delay", *NETWORK_SETTINGS}
+    if isinstance(network, Network) and inside_network:
+        name = min(inside_network)
         raise UserError(f"'{name}' is part of the network object that was given; set it in gm.network(…)")
     if isinstance(task, Task) and "model" in settings:
         raise UserError("'model' is part of the task object that was given; set it in gm.Task(…)")

@@ -5,6 +5,7 @@ from the generator it is given. Index [i, k] is the message that agent i hears f
 """
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -32,16 +33,16 @@ def steps_until_negligible(probability: float) -> int:
     return math.ceil(math.log(NEGLIGIBLE) / math.log(probability) - 1e-9)
 
 
-class Delay:
+class Delay(ABC):
     """A delay model; see the subclasses."""
 
     # True when the model describes every link itself, so that clusters exempt none.
     covers_every_link: ClassVar[bool] = False
 
     @property
+    @abstractmethod
     def largest(self) -> int:
         """The largest delay that `sample` can return."""
-        raise NotImplementedError
 
     @property
     def typical(self) -> int:
@@ -52,22 +53,22 @@ class Delay:
         """Return the state before step 0."""
         return no_state()
 
+    @abstractmethod
     def sample(
         self, step: int, state: Tensor, links: Bool[Tensor, "n n"], generator: torch.Generator
     ) -> tuple[Int[Tensor, "n n"], Tensor]:
         """Return the delay in steps of the message that arrives now, for every pair, and the new state."""
-        raise NotImplementedError
 
     def late_links(self, links: Bool[Tensor, "n n"]) -> Bool[Tensor, "n n"]:
         """Return the links on which a message can be late at all."""
         return links
 
-    def check(self, links: Bool[Tensor, "n n"]) -> None:
+    def check(self, links: Bool[Tensor, "n n"]) -> None:  # noqa: B027 - most models fit any network
         """Raise UserError when the model does not fit this network."""
 
+    @abstractmethod
     def spec(self) -> str:
         """Return the text from which `parse_delay` makes this model again."""
-        raise NotImplementedError
 
     def as_json(self) -> int | str:
         """Return a plain value for reports: the text, or for a fixed delay its number."""
