@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -38,7 +39,7 @@ SHARED_FLAGS = (
 FLAGS = {
     "train": {*SHARED_FLAGS, "--preset", "--out", "--resume", "--json"},
     "compare": {
-        *SHARED_FLAGS,
+        *(set(SHARED_FLAGS) - {"--algorithm"}),
         *("--algorithms", "-a", "--seeds", "--preset", "--out", "--plots", "--no-plots", "--json"),
     },
     "network": {
@@ -83,7 +84,7 @@ def test_every_help_exits_0_with_an_example(command, name):
 def test_the_help_of_train_names_every_default(command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     lines = command.well("train", "--help").out.splitlines()
-    for flag, default in (("--lr", "0.05"), ("--network", "paper-1"), ("--theta", "0.3"), ("--batch", "16")):
+    for flag, default in (("--lr", "0.1"), ("--network", "paper-1"), ("--theta", "0.3"), ("--batch", "16")):
         assert any(flag in line and f"(default {default})" in line for line in lines), flag
 
 
@@ -315,3 +316,26 @@ def test_the_demo_is_a_comparison_of_the_family(command, tmp_path, monkeypatch):
     document = command.well("demo", "--seeds", 1, "--json").document
     assert len(document["results"]) == 7 and document["report_dir"] == "reports/demo"
     assert list((tmp_path / "reports/demo").glob("*.png")) and (tmp_path / "reports/demo/results.json").is_file()
+
+
+def test_json_is_plain_ascii_and_a_terminal_without_signs_is_no_reason_to_fail():
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    for arguments in (["network", "--json"], ["network", "paper-1"], ["algorithms"], ["train", "--help"]):
+        command = [sys.executable, "-m", "gossamer", *arguments]
+        ended = subprocess.run(command, capture_output=True, env=environment, check=False)
+        assert (ended.returncode, ended.stderr) == (0, b"")
+        assert ended.stdout.isascii()
+
+
+def test_the_table_keeps_its_columns_on_a_narrow_terminal(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    out = command.well("compare", "-a", "sync,dm-asgd", *SHORT, "--seeds", 1, "--no-plots").out
+    assert re.search(r"dm-asgd +\d+\.\d ± 0\.0 ", out) and "predict" in out
+
+
+def test_clipping_counts_the_messages_that_are_current_when_clusters_are_discovered(command):
+    ring = ("--network", "ring:6", "--delay", "gilbert:0.1,0.3,5", "--epochs", 5, "--json")
+    clipped, heard = (
+        command.well("train", "--algorithm", name, *ring).document["bytes_sent"] for name in ("c-asgd", "d-asgd")
+    )
+    assert 0.4 * heard < clipped < heard  # a link is good, hence current, three quarters of the time

@@ -200,3 +200,20 @@ def test_late_links_inside_a_cluster_count_for_the_stability_of_dm_asgd():
     net = gm.network("complete:4", torch.full((4, 4), 5), clusters=[4])
     assert gm.algorithm("dm-asgd", gain=0.9).check(net) is not None
     assert gm.algorithm("dm-asgd").check(net) is None
+
+
+def test_the_curvature_term_diverges_where_there_is_no_curvature():
+    # lam g*g stands for a Hessian that is 0 here; with a large gradient and a long delay it is all error.
+    net, x0 = gm.network("paper-1", 20), torch.zeros(8, 1, dtype=torch.float64)
+    ends = {
+        lam: gm.trajectory(gm.algorithm("p-asgd", lam=lam), net, lambda x, t: 2 + 0 * x, x0, lr=0.01, steps=600)
+        for lam in (0.0, 1.0)
+    }
+    assert ends[0.0][-1].abs().max() < 13  # 600 steps of 0.02
+    assert not ends[1.0][-1].abs().max() < 1e3  # and growing
+
+
+def test_a_trajectory_takes_texts_and_plain_lists_as_float64():
+    path = gm.trajectory("dm-asgd/gain=critical", "ring:4", lambda x, t: x, [1.0, -1.0], lr=0.5, steps=3)
+    assert path.dtype == torch.float64 and path.shape == (4, 4, 2)
+    assert torch.allclose(path[:, :, 0], 0.5 ** torch.arange(4.0, dtype=torch.float64)[:, None].expand(4, 4))

@@ -394,7 +394,7 @@ def test_delays_from_matrix_files(tmp_path):
     [
         ("unifrom:5,60", "unknown delay 'unifrom'; did you mean 'uniform'"),
         ("late", "unknown delay 'late'"),
-        ("2.5", "unknown delay '2.5'"),
+        ("2.5", "delay must be a whole number of steps, got '2.5'"),
         ("-3", "0 steps or more, got -3"),
         ("uniform:5", "'uniform:5' has 1 numbers; write it like uniform:5,60"),
         ("uniform:5,x", "number 2 of delay 'uniform:5,x' must be a whole number, got 'x'"),

@@ -127,3 +127,10 @@ def test_discovered_clusters_change_no_arrival(spec):
     assert known.clusters == found.clusters and not known.clusters_given
     before, after = Arrivals(net, 7), Arrivals(known, 7)
     assert all(torch.equal(before.advance(step), after.advance(step)) for step in range(60))
+
+
+def test_tau_is_how_late_a_link_is_when_it_is_late():
+    ages = torch.zeros(100, 2, 2, dtype=torch.int64)
+    ages[:40, 0, 1] = ages[:40, 1, 0] = 9
+    found = discover(ages, ~torch.eye(2, dtype=torch.bool))
+    assert (found.clusters, found.tau) == (((0,), (1,)), 9)

@@ -189,8 +189,9 @@ def test_arguments_come_before_the_file(tmp_path):
     file.write_text(json.dumps(network("ring:5", torch.full((5, 5), 3), clusters="2,3").to_json()))
     assert network(f"file:{file}", 0).delay == Fixed(0)
     assert network(f"file:{file}", clusters="1,4").clusters == ((0,), (1, 2, 3, 4))
-    file.write_text(json.dumps(network("ring:5", 7).to_json()))
-    assert network(f"file:{file}").delay == Fixed(0) and network(f"file:{file}").clusters is None
+    for delay in ("7", "uniform:5,60", "gilbert:0.05,0.5,40"):
+        file.write_text(json.dumps(network("ring:5", delay).to_json()))
+        assert network(f"file:{file}").delay.spec() == delay and network(f"file:{file}").clusters is None
 
 
 # ---- refusals

@@ -147,7 +147,7 @@ def test_a_name_can_be_registered_only_once():
         ("pc-asgd", {"thta": 0.3}, "unknown option of pc-asgd 'thta'; did you mean 'theta'"),
         ("d-asgd", {"theta": 0.3}, "unknown option of d-asgd 'theta'"),
         ("p-asgd", {"horizon": "summ"}, "did you mean 'sum'"),
-        ("p-asgd", {"lam": "big"}, "p-asgd's lam must be a number, got 'big'"),
+        ("p-asgd", {"lam": "big"}, "lam must be a number, got 'big'"),
         ("p-asgd", {"lam": -1}, "lam must be 0 or more and finite, got -1"),
         ("p-asgd", {"lam": "nan"}, "lam must be 0 or more and finite, got nan"),
         ("p-asgd", {"lam": math.inf}, "lam must be 0 or more and finite, got inf"),

@@ -15,7 +15,7 @@ class StabilityWarning(UserWarning):
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:
     """Return the error for a name that does not exist, with the nearest one that does."""
     choices = sorted(known)
-    nearest = difflib.get_close_matches(name, choices, n=1, cutoff=0.5)
+    nearest = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
     hint = f"did you mean '{nearest[0]}'? " if nearest else ""
     return UserError(f"unknown {kind} '{name}'; {hint}choose one of: {', '.join(choices)}")
 

@@ -36,7 +36,7 @@ def read_options(cls: type[Any], owner: str, values: dict[str, Any]) -> dict[str
     for name, value in values.items():
         if name not in fields:
             raise unknown_name(f"option of {owner}", name, fields)
-        converted[name] = _convert(f"{owner}'s {name}", value, hints[name])
+        converted[name] = _convert(name, value, hints[name])
         choices = fields[name].metadata.get("choices")
         if choices and converted[name] not in choices:
             raise unknown_name(f"{name} of {owner}", str(converted[name]), choices)
@@ -62,10 +62,9 @@ def _convert(label: str, value: Any, hint: Any) -> Any:
     if hint is str:
         return str(value)
     try:
-        number = hint(value)
-        if hint is int and number != float(value):
+        if isinstance(value, bool) or (hint is int and isinstance(value, float) and not value.is_integer()):
             raise ValueError
-        return number
+        return hint(value)
     except (TypeError, ValueError, OverflowError):
         kind = "a whole number" if hint is int else "a number"
         raise UserError(f"{label} must be {kind}, got '{value}'") from None

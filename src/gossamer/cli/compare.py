@@ -1,13 +1,15 @@
 """`gossamer compare` and `gossamer demo`: several algorithms side by side."""
 
+import sys
 import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from gossamer.cli.display import comparison_table, make_progress, out, print_json, step_callback
+from gossamer.cli.display import comparison_table, make_progress, print_json, print_table, step_callback
 from gossamer.cli.flags import takes_settings
+from gossamer.cli.interrupt import INTERRUPTED
 from gossamer.engine.settings import read_settings
 from gossamer.engine.training import OnStep
 from gossamer.errors import StabilityWarning, UserError
@@ -35,7 +37,7 @@ DEMO = {
 }
 
 
-@takes_settings
+@takes_settings("algorithm")
 def compare(
     config: Annotated[Path | None, typer.Argument(help="TOML file of settings; flags win over it.")] = None,
     *,
@@ -103,7 +105,11 @@ def _compare(
     entries = plan(split_algorithms(algorithms), values, preset)
     first = entries[0].settings.seed
     folder = _new_folder(out_dir, entries)
-    runs, network = _run_with_bars(entries, list(range(first, first + seeds)), folder)
+    try:
+        runs, network = _run_with_bars(entries, list(range(first, first + seeds)), folder)
+    except KeyboardInterrupt:
+        print(f"gossamer: interrupted; the runs so far are in {folder / 'runs'}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
     rows = summarise(runs)
     document = {
         "network": runs[0].summary["network"],
@@ -123,7 +129,7 @@ def _compare(
     title = (
         f"{document['task']}, {document['network']}, delay {document['delay']}, {seeds} seed{'s' if seeds > 1 else ''}"
     )
-    out.print(comparison_table(rows, title))
+    print_table(comparison_table(rows, title))
     print(f"{drawn} plots, results.json and all runs are in {folder}")
 
 

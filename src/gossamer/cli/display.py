@@ -21,6 +21,11 @@ def print_json(document: dict[str, Any] | list[dict[str, Any]]) -> None:
     sys.stdout.write(to_json(document) + "\n")
 
 
+def print_table(table: Table) -> None:
+    """Print a table whole; on a narrow terminal its lines wrap rather than lose columns."""
+    Console(width=max(80, out.width)).print(table)
+
+
 def make_progress() -> Progress:
     """Return progress bars that disappear when done and stay silent off a terminal."""
     return Progress(

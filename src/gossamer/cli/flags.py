@@ -17,8 +17,16 @@ _NETWORK_FLAGS = (
 )
 
 
-def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace a command's parameter `given` by all those flags; it receives a dict of the ones that were used."""
+def takes_settings(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command all those flags, less the ones named, in place of its parameter `given`.
+
+    The command receives `given` as a dict of the flags that were used. Typer reads a command's signature, so the
+    wrapper is given one that lists them all.
+    """
+    return functools.partial(_with_flags, without=without)
+
+
+def _with_flags(command: Callable[..., None], without: tuple[str, ...]) -> Callable[..., None]:
 
     @functools.wraps(command)
     def wrapper(**values: Any) -> None:
@@ -28,7 +36,7 @@ def takes_settings(command: Callable[..., None]) -> Callable[..., None]:
     signature = inspect.signature(command)
     own_parameters = [parameter for name, parameter in signature.parameters.items() if name != "given"]
     own_names = [parameter.name for parameter in own_parameters]
-    flags = [flag for flag in _flags() if flag.name not in own_names]
+    flags = [flag for flag in _flags() if flag.name not in (*own_names, *without)]
     wrapper.__signature__ = signature.replace(parameters=[*own_parameters, *flags])  # type: ignore[attr-defined]
     wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own_parameters, *flags]}
     del wrapper.__wrapped__  # or inspect would look through to the command's own signature

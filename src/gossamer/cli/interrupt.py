@@ -3,6 +3,8 @@
 import signal
 import types
 
+INTERRUPTED = 130  # the exit status that a shell expects after Ctrl+C
+
 
 class Interrupt:
     """Within the context, the first SIGINT or SIGTERM sets a flag; a second one ends the program at once."""

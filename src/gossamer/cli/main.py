@@ -1,6 +1,7 @@
 """The entry point: commands, and the one place where errors become a line on standard error."""
 
 import functools
+import io
 import sys
 import warnings
 from collections.abc import Callable
@@ -11,8 +12,9 @@ import typer
 import gossamer
 from gossamer.cli.algorithms import algorithms
 from gossamer.cli.compare import compare, demo
+from gossamer.cli.interrupt import INTERRUPTED
 from gossamer.cli.network import network
-from gossamer.cli.train import INTERRUPTED, train
+from gossamer.cli.train import train
 from gossamer.errors import UserError
 
 app = typer.Typer(
@@ -55,16 +57,26 @@ def root(
 def main(arguments: list[str] | None = None) -> None:
     """Run a command; a mistake of the user's gives one line on standard error and exit status 2."""
     warnings.showwarning = _show_warning
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal without ± or … shows ? instead of failing
     given = sys.argv[1:] if arguments is None else arguments
     try:
         status = typer.main.get_command(app).main(given or ["--help"], prog_name="gossamer", standalone_mode=False)
     except UserError as error:
         _fail(str(error))
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader has gone, as in `gossamer algorithms | head`; there is nobody to tell
+        sys.exit(1)
+    except OSError as error:
+        _fail(f"cannot use '{error.filename}' ({error.strerror}); check the path and its permissions")
     except Exception as error:
         # Typer's own complaints about flags; it brings its parser along, so their class has no public name.
-        if not hasattr(error, "format_message"):
-            raise
-        _fail(error.format_message())
+        if hasattr(error, "format_message"):
+            _fail(error.format_message())
+        if isinstance(error, MemoryError) or "allocate memory" in str(error):
+            _fail("there is not enough memory for this; use a smaller model, delay or number of agents")
+        raise
     sys.exit(status if isinstance(status, int) else 0)
 
 

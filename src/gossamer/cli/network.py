@@ -10,7 +10,7 @@ from rich.table import Table
 
 from gossamer.cli.display import out, print_json
 from gossamer.errors import UserError
-from gossamer.network import DELAYS, NETWORKS, Network, broadcast
+from gossamer.network import DELAYS, NETWORKS, Network, Trace, broadcast
 from gossamer.network import network as make_network
 
 
@@ -43,6 +43,8 @@ def network(
     document = {"network": spec, **net.describe(), **found}
     for path, endings in ((save, (".json",)), (picture, (".png", ".svg", ".pdf"))):
         _check_new(path, endings)  # both before either is written
+    if save is not None and isinstance(net.delay, Trace):
+        raise UserError(f"a trace stays in its own file; leave --delay {delay} out of --save, and give it to train")
     if save is not None:
         save.write_text(json_module.dumps(net.to_json()) + "\n", encoding="utf-8")
     if picture is not None:

@@ -9,7 +9,7 @@ from rich.markup import escape
 
 from gossamer.cli.display import make_progress, out, print_json, step_callback
 from gossamer.cli.flags import takes_settings
-from gossamer.cli.interrupt import Interrupt
+from gossamer.cli.interrupt import INTERRUPTED, Interrupt
 from gossamer.engine.folder import RunFolder
 from gossamer.engine.settings import make_settings, read_settings
 from gossamer.engine.training import Result, Training
@@ -17,10 +17,8 @@ from gossamer.errors import UserError
 from gossamer.experiments.compare import safe_name, unused_folder
 from gossamer.experiments.presets import preset_values
 
-INTERRUPTED = 130  # what a shell expects after Ctrl+C
 
-
-@takes_settings
+@takes_settings()
 def train(
     config: Annotated[Path | None, typer.Argument(help="TOML file of settings; flags win over it.")] = None,
     *,

@@ -84,6 +84,8 @@ def _dirichlet(labels: Tensor, num_agents: int, alpha: float, draws: torch.Gener
 
 def _by_class(labels: Tensor, num_agents: int, slices: int, draws: torch.Generator) -> Shards:
     """Sort by label, cut into num_agents * slices pieces and deal them at random."""
+    if slices > len(labels.unique()):
+        raise UserError(f"classes:{slices} asks for more than the {len(labels.unique())} classes there are; use fewer")
     if num_agents * slices > len(labels):
         raise UserError(
             f"classes:{slices} cuts {len(labels)} examples into {num_agents * slices} pieces; use fewer slices"

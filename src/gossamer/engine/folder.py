@@ -15,7 +15,7 @@ from gossamer.shapes import Tensor
 
 def to_json(value: Any) -> str:
     """Write one line of strict JSON; a number that is not finite becomes null."""
-    return json.dumps(_finite(value), ensure_ascii=False)
+    return json.dumps(_finite(value))
 
 
 def _finite(value: Any) -> Any:
@@ -38,7 +38,9 @@ class RunFolder:
     @classmethod
     def create(cls, path: Path, settings: Settings, network: Network) -> "RunFolder":
         """Make the folder and write a config.toml from which the run can be repeated."""
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        if path.is_file():
+            raise UserError(f"'{path}' already exists and is a file; choose another --out")
+        if path.exists() and any(path.iterdir()):
             raise UserError(f"'{path}' already exists; choose another --out, or continue it with --resume {path}")
         try:
             path.mkdir(parents=True, exist_ok=True)

@@ -45,6 +45,13 @@ class Mailbox:
         fresh = self.rings["x"].at(step - reliable_delay) if reliable_delay else vectors["x"]
         return Inbox(fresh, self._late(step, late_weights)), weights, ages
 
+    def sent(self, ages: Int[Tensor, "n n"]) -> Int[Tensor, " n"]:
+        """Count what each agent sends: to all its neighbours, or where late messages are clipped to the others only."""
+        served = self.network.links
+        if not self.algorithm.hears_late:
+            served = (ages >= 0) & (ages <= self.network.reliable_delay)
+        return served.sum(dim=0)
+
     def previous(self, step: int) -> Float[Tensor, "n d"] | None:
         """Return the states of the step before, where a history is kept."""
         return self.rings["x"].at(step - 1) if "x" in self.rings and self.algorithm.past is not Past.NONE else None

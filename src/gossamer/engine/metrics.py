@@ -56,20 +56,14 @@ class Tally:
         self._sums = {
             name: zeros.clone()
             for scope in ("interval", "run")
-            for name in (
-                f"{scope}.loss",
-                f"{scope}.predict",
-                f"{scope}.choices",
-                f"{scope}.age",
-                f"{scope}.messages",
-            )
+            for name in (f"{scope}.{what}" for what in ("loss", "predict", "choices", "age", "messages", "sent"))
         }
         self._steps = {"interval": 0, "run": 0}
 
     def add(self, report: StepReport) -> None:
         """Count one step."""
         heard = report.ages >= 0
-        values = {"age": (report.ages * heard).sum(dim=1), "messages": heard.sum(dim=1)}
+        values = {"age": (report.ages * heard).sum(dim=1), "messages": heard.sum(dim=1), "sent": report.sent}
         if report.loss is not None:
             values["loss"] = report.loss.detach().cpu()
         if report.predict is not None:
@@ -99,6 +93,10 @@ class Tally:
             return None
         share = self._sums[f"{scope}.predict"] / choices.clamp(min=1)
         return [float(s) if c > 0 else None for s, c in zip(share, choices, strict=True)]
+
+    def messages_sent(self) -> list[int]:
+        """Messages that each agent has sent so far."""
+        return [int(count) for count in self._sums["run.sent"]]
 
     def message_age(self, scope: str) -> float | None:
         """Mean age of the messages that agents held, current ones counted as 0."""

@@ -25,7 +25,11 @@ class Settings:
         "paper-1", "who is linked with whom: paper-1, clusters:3,5, ring:8, torus:4x4, file:net.json, …"
     )
     clusters: str | None = option(None, "reliable clusters: sizes '3,5' or members '0,1,2/3,4'")
-    delay: str | None = option(None, "20, uniform:5,60, geometric:0.1, gilbert:0.05,0.5,40, trace:FILE or matrix:FILE")
+    delay: str | None = option(
+        None,
+        "20, uniform:5,60, geometric:0.1, gilbert:0.05,0.5,40, trace:FILE or matrix:FILE "
+        "(default 20 as in the paper; a network file's own, or 0)",
+    )
     delay_unit: str = option("step", "what the delay counts", choices=("step", "epoch"))
     loss: float = option(0.0, "probability that a message is lost")
     mixing: str = option("metropolis", "weights of W", choices=("metropolis", "uniform"))
@@ -34,8 +38,8 @@ class Settings:
     reliable_delay: int = option(0, "delay inside clusters, in steps")
     startup: str = option("wait", "before the first late message", choices=("wait", "min", "full"))
     algorithm: str = option("pc-asgd", "the update rule; `gossamer algorithms` lists them")
-    lr: float = option(0.05, "learning rate")
-    epochs: int = option(5, "passes over the data")
+    lr: float = option(0.1, "learning rate")
+    epochs: int = option(50, "passes over the data")
     epoch_unit: str = option(
         "shard", "what a pass is: of each agent over its shard, or over all data", choices=("shard", "global")
     )
@@ -94,7 +98,7 @@ def make_settings(values: Mapping[str, Any]) -> Settings:
     plain = {name: value for name, value in values.items() if name in SETTING_NAMES}
     options = dict(values.get("options") or {})
     options |= {name: value for name, value in values.items() if name not in (*SETTING_NAMES, "options")}
-    settings = Settings(**read_options(Settings, "run", plain), options=options)
+    settings = Settings(**read_options(Settings, "a run", plain), options=options)
     _check_options(settings)
     return settings
 

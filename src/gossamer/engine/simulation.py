@@ -61,6 +61,7 @@ class StepReport:
     loss: Float[Tensor, " n"] | None
     predict: Float[Tensor, " n"] | None
     ages: Int[Tensor, "n n"]
+    sent: Int[Tensor, " n"]  # messages that each agent sends
 
 
 class NonFinite(ArithmeticError):
@@ -119,7 +120,7 @@ class Simulation:
         )
         update = self.algorithm.step(own, inbox, weights, self._noise(t))
         self.x, self.memory, self.t = update.x, memory, t + 1
-        return StepReport(loss, update.predict, ages)
+        return StepReport(loss, update.predict, ages, self.mailbox.sent(ages))
 
     def _noise(self, t: int) -> Noise | None:
         if not self.algorithm.draws:

@@ -86,7 +86,7 @@ class Training:
         longest = max(self.network.delay.typical, self.network.reliable_delay)
         if longest >= self.steps:
             raise UserError(
-                f"a delay of {longest} steps is longer than the run of {self.steps} steps "
+                f"a delay of {longest} steps is no shorter than the run of {self.steps} steps "
                 f"({self.settings.epochs} epochs of {self.steps_per_epoch}); use more --epochs or a smaller --delay"
             )
         if self.network.clusters is None:
@@ -200,7 +200,7 @@ class Training:
             "train_loss": self.tally.train_loss("interval"),
             "predict": self.tally.predict("interval"),
             "message_age": self.tally.message_age("interval"),
-            "bytes_sent": [t * bytes_a_step for bytes_a_step in self._bytes_a_step()],
+            "bytes_sent": [count * self._message_bytes for count in self.tally.messages_sent()],
         }
         self.tally.close_interval()
         self.history.append(row)
@@ -208,14 +208,11 @@ class Training:
             folder.append(row)
         return row
 
-    def _bytes_a_step(self) -> list[int]:
-        """Bytes that each agent sends at a step: its message, to every neighbour that listens."""
-        listeners = self.network.links
-        if not self.algorithm.hears_late:
-            listeners = listeners & self.network.same_cluster
+    @property
+    def _message_bytes(self) -> int:
+        """The size of one message: the vectors that the algorithm declares."""
         x = self.simulation.x
-        size = len(self.simulation.mailbox.message) * x.shape[1] * x.element_size()
-        return [size * count for count in listeners.sum(dim=1).tolist()]
+        return len(self.simulation.mailbox.message) * x.shape[1] * x.element_size()
 
     def _summary(self, status: str, folder: RunFolder | None) -> dict[str, Any]:
         settings, network, last = self.settings, self.network, self.history[-1]

@@ -5,13 +5,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
-from gossamer.algorithms import Algorithm
+from gossamer.algorithms import Algorithm, parse_algorithm
+from gossamer.algorithms import algorithm as make_algorithm
 from gossamer.engine.local import LocalOptimizer, Schedule
 from gossamer.engine.simulation import Simulation
 from gossamer.errors import StabilityWarning, UserError
 from gossamer.network import Network
+from gossamer.network import network as make_network
 from gossamer.shapes import Float, Tensor
 
 GradientFunction = Callable[[Tensor, int], Any]
@@ -49,8 +52,8 @@ class FunctionSource:
 
 
 def trajectory(
-    algorithm: Algorithm,
-    network: Network,
+    algorithm: str | Algorithm,
+    network: str | Network,
     gradient: GradientFunction,
     x0: Any,
     lr: float = 0.1,
@@ -67,8 +70,8 @@ def trajectory(
     """Run a rule and return every state, [steps + 1, N, d]; float64 in, float64 out.
 
     Args:
-        algorithm: what `gm.algorithm` returns.
-        network: what `gm.network` returns; agents are its rows.
+        algorithm: what `gm.algorithm` returns, or its text.
+        network: what `gm.network` returns, or its text (without delay); agents are its rows.
         gradient: a function of (x [N, d], t) that returns [N, d].
         x0: the start, [N, d], or [d] for one that all agents share.
         lr: the learning rate eta.
@@ -83,9 +86,14 @@ def trajectory(
     """
     if steps < 1:
         raise UserError(f"steps must be 1 or more, got {steps}")
-    start = torch.as_tensor(x0)
+    if isinstance(algorithm, str):
+        name, options = parse_algorithm(algorithm)
+        algorithm = make_algorithm(name, **options)
+    if isinstance(network, str):
+        network = make_network(network)
+    start = x0 if isinstance(x0, torch.Tensor) else torch.from_numpy(np.asarray(x0))
     if not start.is_floating_point():
-        start = start.to(torch.get_default_dtype())
+        start = start.to(torch.float64)
     if start.ndim == 1:
         start = start.expand(network.num_agents, -1)
     if start.ndim != 2 or len(start) != network.num_agents:

@@ -101,5 +101,7 @@ def _words_c(symmetric: bool, smallest: float, top: float, stochastic: bool) -> 
         return "(c) fails: the matrix is not symmetric, so I >= W > 0 has no meaning for it"
     if top > 1 + TOLERANCE:
         return f"(c) fails: the largest eigenvalue is {top:.4g}, above 1, so repeated mixing grows without bound"
-    remedy = "; lazy=True mends it with (I + W)/2" if stochastic and smallest > -1 + TOLERANCE else ""
+    remedy = (
+        "; the lazy matrix (I + W)/2 mends it (lazy=True, --lazy)" if stochastic and smallest > -1 + TOLERANCE else ""
+    )
     return f"(c) fails: the smallest eigenvalue is {smallest:.4g}, not above 0{remedy}"

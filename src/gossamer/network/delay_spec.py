@@ -44,6 +44,8 @@ def _from_text(text: str) -> Delay:
     if text.lstrip("+-").isdecimal():
         return Fixed(read_whole("delay", text))
     kind, _, rest = text.partition(":")
+    if kind not in DELAYS and kind[:1].isdecimal():
+        raise UserError(f"delay must be a whole number of steps, got '{text}'; write it like 20")
     if kind not in DELAYS:
         raise unknown_name("delay", kind, DELAYS)
     if not rest:

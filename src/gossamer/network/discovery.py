@@ -33,7 +33,7 @@ def discover(
 
     A direction of a link is reliable when at least `share` of its observations are ages 0..tolerance, and a
     link when both directions are. Clusters are the connected components of the reliable links. `tau` is the
-    rounded median age over the directions that are not reliable, and 0 when there are none.
+    rounded median age of the late messages on the directions that are not reliable, and 0 when there are none.
     """
     if ages.ndim != 3 or ages.shape[1:] != links.shape or not len(ages):
         raise UserError(
@@ -45,7 +45,7 @@ def discover(
     reliable = one_way & one_way.T
     components: Sequence[set[int]] = list(nx.connected_components(nx.from_numpy_array(reliable.numpy())))
     late = ages[:, links & ~one_way]
-    late = late[late >= 0]
+    late = late[late > tolerance]  # such a link may be current at times; tau is how late it is when it is late
     tau = round(float(np.median(late.numpy()))) if len(late) else 0
     return Discovery(tuple(sorted(tuple(sorted(component)) for component in components)), tau, reliable)
 

@@ -99,7 +99,7 @@ def check_connected(graph: nx.Graph) -> None:
     if parts > 1:
         raise UserError(
             f"the network falls into {parts} parts but must be connected; "
-            "add links (a larger p or k) or try another seed"
+            "add links; a random graph wants a larger p or k, or another seed"
         )
 
 
@@ -111,7 +111,7 @@ def _at_least(name: str, n: int, least: int, remedy: str = "") -> None:
 def read(file: str | Path) -> nx.Graph:
     """Read a graph from .json, .graphml or .edgelist.
 
-    The JSON object has "agents": n and "links": [[i, k], ...]; its optional "clusters" and "delay" matrix are
+    The JSON object has "agents": n and "links": [[i, k], ...]; its optional "clusters" and "delay" (text or matrix) are
     returned in the attributes of those names in `graph.graph`.
     """
     file = Path(file)
@@ -170,9 +170,11 @@ def _read_json(file: Path) -> nx.Graph:
         _check_link(file, link, agents)
     graph = nx.empty_graph(agents)
     graph.add_edges_from(links)
-    for key in ("clusters", "delay"):
-        if document.get(key) is not None:
-            graph.graph[key] = _integer_rows(file, key, document[key])
+    if document.get("clusters") is not None:
+        graph.graph["clusters"] = _integer_rows(file, "clusters", document["clusters"])
+    delay = document.get("delay")
+    if delay is not None:  # a number or text such as uniform:5,60, or a matrix
+        graph.graph["delay"] = _integer_rows(file, "delay", delay) if not isinstance(delay, int | str) else delay
     return graph
 
 

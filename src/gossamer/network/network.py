@@ -12,6 +12,7 @@ from gossamer.network.assumptions import check_assumption_2
 from gossamer.network.delay import Delay, Fixed, PerLink, check_delay
 from gossamer.network.graph import check_connected
 from gossamer.network.mixing import KINDS, mixing_matrix, renormalised
+from gossamer.network.trace import Trace
 from gossamer.shapes import Bool, Float, Int, Tensor
 
 Clusters = tuple[tuple[int, ...], ...]
@@ -132,6 +133,8 @@ class Network:
             document["clusters"] = [list(members) for members in self.clusters]
         if isinstance(self.delay, PerLink):
             document["delay"] = self.delay.matrix.tolist()
+        elif not isinstance(self.delay, Trace):  # which stays in a file of its own
+            document["delay"] = self.delay.as_json()
         return document
 
     def describe(self) -> dict[str, Any]:

@@ -44,3 +44,6 @@ class Scaled(Delay):
 
     def spec(self) -> str:
         return self.base.spec()
+
+    def as_json(self) -> str:
+        return f"{self.base.spec()} x {self.factor} steps"

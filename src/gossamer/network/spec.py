@@ -85,7 +85,7 @@ def network(
     )
 
 
-def _from_text(spec: str) -> tuple[nx.Graph, ClusterSpec | None, Delay | int | list[list[int]]]:
+def _from_text(spec: str) -> tuple[nx.Graph, ClusterSpec | None, Delay | int | str | list[list[int]]]:
     kind, _, rest = spec.strip().partition(":")
     if kind not in NETWORKS:
         raise unknown_name("network", kind, NETWORKS)
