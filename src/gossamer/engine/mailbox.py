@@ -47,10 +47,11 @@ class Mailbox:
 
     def sent(self, ages: Int[Tensor, "n n"]) -> Int[Tensor, " n"]:
         """Count what each agent sends: to all its neighbours, or where late messages are clipped to the others only."""
-        served = self.network.links
-        if not self.algorithm.hears_late:
-            served = (ages >= 0) & (ages <= self.network.reliable_delay)
+        served = self.network.links if self.algorithm.hears_late else self._reliable(ages)
         return served.sum(dim=0)
+
+    def _reliable(self, ages: Int[Tensor, "n n"]) -> Bool[Tensor, "n n"]:
+        return (ages >= 0) & (ages <= self.network.reliable_delay)
 
     def previous(self, step: int) -> Float[Tensor, "n d"] | None:
         """Return the states of the step before, where a history is kept."""
@@ -73,9 +74,8 @@ class Mailbox:
         return self._weights
 
     def _make_weights(self, ages: Int[Tensor, "n n"]) -> tuple[Weights, dict[int, Tensor]]:
-        network, hears_late = self.network, self.algorithm.hears_late
-        reliable = (ages >= 0) & (ages <= network.reliable_delay)
-        late = (ages > network.reliable_delay) & hears_late
+        network, reliable = self.network, self._reliable(ages)
+        late = (ages > network.reliable_delay) & self.algorithm.hears_late
         w, clip = network.W, network.clip_matrix(reliable)
         own = w.diagonal()
         heard = w * (reliable | late)
@@ -89,12 +89,8 @@ class Mailbox:
             clip_own=self._place(clip_own),
             clip_fresh=self._place(clip - torch.diag(clip_own)),
         )
-        groups = {int(age): self._place(w * self._aged(ages, late, age)) for age in torch.unique(ages[late])}
+        groups = {age: self._place(w * (late & (ages == age))) for age in torch.unique(ages[late]).tolist()}
         return weights, groups
-
-    @staticmethod
-    def _aged(ages: Int[Tensor, "n n"], late: Bool[Tensor, "n n"], age: Tensor) -> Bool[Tensor, "n n"]:
-        return late & (ages == age)
 
     def _place(self, matrix: Tensor) -> Tensor:
         return matrix.to(device=self._like.device, dtype=self._like.dtype)
