@@ -387,3 +387,13 @@ def test_schedules():
 def test_the_learning_rate_in_the_metrics_is_the_schedule():
     result = gm.simulate(algorithm="sync", schedule="step:0.5", lr=0.1, **SHORT)
     assert [row["lr"] for row in result.history] == pytest.approx([0.1, 0.01, 0.01])
+
+
+def test_a_run_leaves_torchs_global_generator_alone(monkeypatch):
+    task = toy_task(lambda: nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 2)))
+    values = {"algorithm": "d-asgd", "network": "ring:4", "delay": 2, "batch": 2, "epochs": 2}
+    run = Training(make_settings(values), task=task)
+    before = torch.get_rng_state()
+    monkeypatch.setattr(torch, "manual_seed", None)  # it queues calls for absent devices: not once a step
+    run.run()
+    assert torch.equal(torch.get_rng_state(), before)

@@ -24,7 +24,7 @@ class TaskSource:
         self.batches = Batches(shards, batch, seed)
         self.fresh_batches = Batches(shards, batch, seed, "fresh-batches")
         self.seed = seed
-        self._cuda = [torch.device(device)] if torch.device(device).type == "cuda" else []
+        self._global = _global_generator(torch.device(device))
 
         def loss(flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
             return task.loss(module(flat, x), y)
@@ -53,12 +53,28 @@ class TaskSource:
 
     @contextlib.contextmanager
     def _chance(self, step: int) -> Iterator[None]:
-        """Let dropout draw from the run's seed: it knows no generator but torch's global one, which is put back."""
-        with torch.random.fork_rng(devices=self._cuda):
-            torch.manual_seed(generator(self.seed, "dropout", step).initial_seed())
+        """Let dropout draw from the run's seed: it knows no generator but torch's global one, which is put back.
+
+        That generator is seeded by itself, since torch.manual_seed also queues a call for every device that is not in
+        use, with a traceback each time.
+        """
+        before = self._global.get_state()
+        self._global.manual_seed(generator(self.seed, "dropout", step).initial_seed())
+        try:
             yield
+        finally:
+            self._global.set_state(before)
 
     def _examples(self, indices: Int[Tensor, "n b"], x: Tensor) -> tuple[Tensor, Tensor]:
         indices = indices.to(self.examples.y.device)
         inputs = self.examples.x[indices]
         return (inputs.to(x.dtype) if inputs.is_floating_point() else inputs), self.examples.y[indices]
+
+
+def _global_generator(device: torch.device) -> torch.Generator:
+    """Return the generator that modules draw from on this device."""
+    if device.type != "cuda":
+        return torch.default_generator
+    torch.cuda.init()
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return torch.cuda.default_generators[index]
