@@ -1,6 +1,6 @@
 """The delay-compensated gradient: an estimate of what a late neighbour did since it sent its message.
 
-Paper, Eq. (2) (`delay_comp_gradient`), with the sum over r outside as in the appendix:
+Paper, Eq. (2), with the sum over r outside as in the appendix:
 
     g_dc_k = sum_{r=0}^{tau-1} [ v_k + h_k * (x_i(t - tau + r) - x_i(t - tau)) ],     h_k = lam g_k * g_k
 

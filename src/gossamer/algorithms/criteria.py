@@ -2,7 +2,7 @@
 
 With D the displacement of a candidate and g the agent's gradient,
 
-    literal      <D, g> / |D|      as printed (Eq. `criteria`); larger means *less* descent
+    literal      <D, g> / |D|      as printed (Eq. (12)); larger means *less* descent
     descent     -<D, g> / |D|      as the words say: the larger descent wins
     decrease    -<D, g>            first-order decrease of the loss, not normalised
     loss        -f_i(x_i + D)      the loss itself, on the same batch (two more forward passes)
