@@ -6,11 +6,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from delays import MODELS, ages, draws
 from gossamer.errors import UserError
 from gossamer.network import (
-    NOTHING,
-    Arrivals,
-    Delay,
     Fixed,
     Geometric,
     Gilbert,
@@ -21,36 +19,13 @@ from gossamer.network import (
     network,
     parse_delay,
 )
-from gossamer.seeding import generator
 
 steady = settings(deadline=None, max_examples=50)
 
 RING = graph.adjacency(graph.ring(4))
-MANY = graph.adjacency(graph.complete(60))
-
-
-def draws(delay: Delay, steps: int, links: torch.Tensor = MANY, seed: int = 0) -> torch.Tensor:
-    state = delay.start(links, generator(seed, "start"))
-    seen = []
-    for step in range(steps):
-        delays, state = delay.sample(step, state, links, generator(seed, "delay", step))
-        seen.append(delays)
-    return torch.stack(seen)
-
-
-def ages(net, steps: int, seed: int = 0, purpose: str = "delay") -> torch.Tensor:
-    arrivals = Arrivals(net, seed, purpose)
-    return torch.stack([arrivals.advance(step) for step in range(steps)])
 
 
 # ---- the models
-
-MODELS = st.one_of(
-    st.builds(Fixed, st.integers(0, 50)),
-    st.tuples(st.integers(0, 20), st.integers(0, 20)).map(lambda pair: Uniform(min(pair), max(pair))),
-    st.builds(Geometric, st.floats(0.05, 1.0)),
-    st.builds(Gilbert, st.floats(0.01, 1.0), st.floats(0.01, 1.0), st.integers(0, 30), st.integers(0, 30)),
-)
 
 
 @steady
@@ -243,114 +218,6 @@ def test_impossible_delays_are_refused_with_value_and_remedy(make, words):
         make()
 
 
-# ---- arrivals
-
-
-def test_a_fixed_delay_is_the_age_from_step_tau_on():
-    net = network("ring:4", 3)
-    seen = ages(net, 8)
-    assert (seen[:3] == NOTHING).all()
-    assert (seen[3:, net.links] == 3).all()
-    assert (seen[:, ~net.links] == NOTHING).all()
-
-
-@pytest.mark.parametrize(
-    ("startup", "expected"),
-    [("wait", [-1, -1, -1, 3, 3]), ("min", [0, 1, 2, 3, 3]), ("full", [3, 3, 3, 3, 3])],
-)
-def test_the_three_start_ups(startup, expected):
-    seen = ages(network("ring:4", 3, startup=startup), 5)
-    assert seen[:, 0, 1].tolist() == expected
-
-
-def test_clusters_exempt_their_links_from_the_delay_but_not_from_their_own():
-    net = network("clusters:2,2", 4, reliable_delay=1)
-    seen = ages(net, 8)
-    assert seen[:, 0, 1].tolist() == [-1, 1, 1, 1, 1, 1, 1, 1]
-    assert seen[:, 0, 2].tolist() == [-1] * 4 + [4] * 4
-    assert Arrivals(network("clusters:2,2", 0, reliable_delay=3), 0).largest_age == 3
-
-
-def test_a_matrix_covers_the_links_inside_clusters_too():
-    matrix = torch.full((4, 4), 2)
-    assert (ages(network("clusters:2,2", matrix), 5)[4][~torch.eye(4, dtype=torch.bool)] == 2).all()
-
-
-@pytest.mark.parametrize("delay", [Uniform(0, 6), Geometric(0.25)])
-def test_the_age_follows_the_law_of_the_newest_of_independent_delays(delay):
-    """age(t) > a exactly when the delay at t - j exceeds a - j for every j <= a, so the product law holds."""
-    net = network("complete:20", delay)
-    seen = ages(net, 500)[60:, net.links].double()
-    one = draws(delay, 200)
-    for bound in range(5):
-        law = math.prod((one > j).double().mean().item() for j in range(bound + 1))
-        assert (seen > bound).double().mean().item() == pytest.approx(law, abs=0.006)
-
-
-@steady
-@given(MODELS, st.sampled_from(["wait", "min", "full"]), st.floats(0.0, 0.6), st.integers(0, 99))
-def test_an_age_grows_by_at_most_one_and_stays_in_bounds(delay, startup, loss, seed):
-    net = network("clusters:2,2", delay, startup=startup, loss=loss)
-    seen = ages(net, 12, seed)[:, net.links]
-    assert seen.min() >= NOTHING and seen.max() <= Arrivals(net, seed).largest_age
-    before, after = seen[:-1], seen[1:]
-    held = (before >= 0) & (after >= 0)
-    assert ((after - before)[held] <= 1).all()
-
-
-def test_loss_only_ages_and_spares_the_clusters():
-    lossy = ages(network("paper-1", 2, loss=0.5), 400)
-    net = network("paper-1", 2)
-    sure = ages(net, 400)
-    inside, between = net.links & net.same_cluster, net.links & ~net.same_cluster
-    assert torch.equal(lossy[:, inside], sure[:, inside])
-    held = lossy[:, between] >= 0
-    assert (lossy[:, between][held] >= sure[:, between][held]).all()
-    # P(age = 2 + m) = loss^m (1 - loss)
-    settled = lossy[50:, between]
-    for extra in range(4):
-        assert (settled == 2 + extra).double().mean().item() == pytest.approx(0.5 ** (extra + 1), abs=0.015)
-
-
-@pytest.mark.parametrize(("loss", "more"), [(0.0, 0), (0.1, 6), (0.5, 20), (0.9, 132)])
-def test_the_largest_age_leaves_room_for_losses(loss, more):
-    assert Arrivals(network("ring:5", 7, loss=loss), 0).largest_age == 7 + more
-
-
-def test_an_age_above_the_largest_is_no_message():
-    net = network("ring:4", 0, loss=0.99)
-    arrivals = Arrivals(net, 0)
-    arrivals.load_state_dict({"newest": torch.zeros(4, 4, dtype=torch.int64), "delay": torch.empty(0).long()})
-    past = arrivals.largest_age + 1
-    assert set(arrivals.advance(past)[net.links].tolist()) <= {0, NOTHING}
-
-
-@pytest.mark.parametrize("delay", ["3", "uniform:0,5", "gilbert:0.2,0.4,6"])
-def test_resumed_arrivals_go_on_as_if_never_stopped(delay):
-    net = network("paper-2", delay, loss=0.2)
-    whole = ages(net, 20, seed=5)
-    first = Arrivals(net, 5)
-    for step in range(9):
-        first.advance(step)
-    saved = first.state_dict()
-    first.advance(9)
-    again = Arrivals(net, 5)
-    again.load_state_dict(saved)
-    assert torch.equal(torch.stack([again.advance(step) for step in range(9, 20)]), whole[9:])
-
-
-def test_saved_arrivals_of_another_network_are_refused():
-    with pytest.raises(UserError, match=r"for 4 agents .* resume with the network they came from, not one of 5"):
-        Arrivals(network("ring:5"), 0).load_state_dict(Arrivals(network("ring:4"), 0).state_dict())
-
-
-def test_seed_and_purpose_change_the_arrivals():
-    net = network("ring:8", "uniform:0,9")
-    assert torch.equal(ages(net, 10), ages(net, 10))
-    assert not torch.equal(ages(net, 10), ages(net, 10, seed=1))
-    assert not torch.equal(ages(net, 10), ages(net, 10, purpose="broadcast"))
-
-
 # ---- text
 
 
@@ -430,11 +297,3 @@ def test_broken_matrix_files_are_refused(tmp_path, content):
     (tmp_path / "d.npy").write_bytes(b"not numpy")
     with pytest.raises(UserError, match=r"d\.npy' is no delay matrix; write whole numbers"):
         parse_delay(f"matrix:{tmp_path / 'd.npy'}")
-
-
-def test_nothing_is_newer_than_a_reliable_neighbours_message():
-    # At step 5 the link turns fast, but the state of step 4 never left the sender: it must not be used.
-    rows = [(t, k, 1 - k, 9 if t < 5 else 0) for t in range(8) for k in range(2)]
-    net = network("complete:2", Trace(rows), reliable_delay=1)
-    found = ages(net, 8)[:, 0, 1].tolist()
-    assert found == [NOTHING] * 5 + [1, 1, 1]

@@ -8,6 +8,7 @@ theta_t is given (theta.py) or chosen for each agent by comparing the two candid
 holds no late message clips: it has nothing to predict.
 """
 
+import functools
 from dataclasses import dataclass
 
 import torch
@@ -48,15 +49,15 @@ class PcAsgd(Predicting):
     consensus_steps: int = option(0, "plain mixing without prediction or clipping for this many first steps")
 
     def __post_init__(self) -> None:
-        """Read theta once, so that a wrong one is refused here."""
+        """Check what the types cannot say."""
         super().__post_init__()
-        parse_theta(self.theta)
+        parse_theta(self.theta)  # refused now rather than at the first step
         if self.criterion == "loss" and self.granularity == "tensor":
             raise UserError("criterion=loss compares whole models, so granularity must be model, got tensor")
         if self.consensus_steps < 0:
             raise UserError(f"consensus_steps must be 0 or more, got {self.consensus_steps}")
 
-    @property
+    @functools.cached_property  # it is asked for several times a step
     def policy(self) -> ThetaPolicy | None:
         """The rule for theta, or None for the PV criterion."""
         return parse_theta(self.theta)

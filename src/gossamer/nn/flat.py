@@ -26,11 +26,6 @@ class FlatModule:
         if not self.segments:
             raise UserError("the model has no parameters to train")
 
-    @property
-    def num_parameters(self) -> int:
-        """The length d of the flat vector."""
-        return sum(self.segments)
-
     def initial(self) -> Float[Tensor, " d"]:
         """Return the template's own parameters, flat."""
         return torch.cat([parameter.detach().reshape(-1) for parameter in self.module.parameters()])
