@@ -11,6 +11,7 @@ from gossamer.data import PARTITIONS, Batches, load_digits, partition
 from gossamer.engine.gradients import TaskSource
 from gossamer.engine.metrics import Evaluator
 from gossamer.nn import FlatModule, make_model
+from gossamer.seeding import generator
 
 quick = settings(deadline=None, max_examples=40)
 agents = st.integers(1, 12)
@@ -130,6 +131,21 @@ def test_batches_are_a_function_of_seed_and_step_alone(shards, batch, seed, orde
     expected = [sequential.at(step) for step in range(12)]
     assert all(torch.equal(random_access.at(step), expected[step]) for step in order)
     assert all(torch.equal(Batches(shards, batch, seed).at(step), expected[step]) for step in (0, 11))
+
+
+@quick
+@given(shards=shards_of_any_size, batch=st.integers(1, 5), seed=seeds, index=st.integers(0, 3))
+def test_a_block_holds_the_batches_of_64_steps_of_the_walk(shards, batch, seed, index):
+    block = Batches(shards, batch, seed).block(index)
+    assert block.shape == (64, len(shards), batch)
+    for agent, shard in enumerate(shards):
+        draws = (generator(seed, "batches", agent, number) for number in range(64 * 4 * batch // len(shard) + 1))
+        walk = torch.cat([shard[torch.randperm(len(shard), generator=draw)] for draw in draws])
+        assert torch.equal(block[:, agent].flatten(), walk[64 * index * batch : 64 * (index + 1) * batch])
+    batches = Batches(shards, batch, seed)
+    for other in (index + 1, 0):  # forth and back
+        batches.block(other)
+        assert all(torch.equal(batches.at(64 * index + step), block[step]) for step in (0, 1, 63))
 
 
 def test_batches_differ_between_passes_agents_seeds_and_purposes():

@@ -6,20 +6,35 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-from gossamer.data import Examples, load_digits
+from gossamer.data import SOURCES, Examples, load_data
 from gossamer.errors import unknown_name
 from gossamer.nn import FlatModule, make_model
 from gossamer.seeding import generator
-from gossamer.shapes import Float, Tensor
+from gossamer.shapes import Bool, Float, Int, Tensor
 
-TASKS = {"digits": "scikit-learn's 1797 handwritten digits, 10 classes, no download"}
+TASKS = SOURCES  # a task by name is a data set with a model
+
+
+def cross_entropy(outputs: Float[Tensor, "*m classes"], targets: Int[Tensor, "*m"]) -> Float[Tensor, ""]:
+    """Return the mean cross entropy over all targets: one an example, or one at every position of a text."""
+    return nn.functional.cross_entropy(outputs.flatten(0, -2), targets.flatten())
+
+
+def correct(outputs: Float[Tensor, "... classes"], targets: Int[Tensor, "..."]) -> Bool[Tensor, "..."]:
+    """Say target by target whether the largest output is the right one; outputs of many agents may lead.
+
+    An output that is not a number is never right, whatever argmax makes of it.
+    """
+    return (outputs.argmax(dim=-1) == targets) & torch.isfinite(outputs).all(dim=-1)
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
     """What the agents learn together.
 
-    `model` makes a fresh module; the loss is a mean over the batch, so that the learning rate does not depend on it.
+    `model` makes a fresh module, whose outputs have the classes last; the loss is a mean over the batch, so that the
+    learning rate does not depend on it. `prepare` turns raw inputs into numbers of a type; `augments` says whether
+    training crops and flips the images before that unless told otherwise.
     """
 
     name: str
@@ -27,7 +42,15 @@ class Task:
     train: Examples
     test: Examples
     model_name: str = "custom"
-    loss: Callable[[Tensor, Tensor], Tensor] = field(default=nn.functional.cross_entropy)
+    loss: Callable[[Tensor, Tensor], Tensor] = field(default=cross_entropy)
+    prepare: Callable[[Tensor, torch.dtype], Tensor] | None = None
+    augments: bool = False
+
+    def inputs(self, raw: Tensor, dtype: torch.dtype) -> Tensor:
+        """Return raw inputs as the model takes them: images normalised, features in this type, text as it is."""
+        if self.prepare is not None:
+            return self.prepare(raw, dtype)
+        return raw.to(dtype) if raw.is_floating_point() else raw
 
     def fresh_module(self, seed: int, agent: int = 0) -> FlatModule:
         """Make a module whose random start depends on the seed alone, whatever torch's global generator holds."""
@@ -47,11 +70,13 @@ class Task:
         return starts[how]()
 
 
-def make_task(name: str, model: str = "mlp") -> Task:
-    """Make a task from its name and its model's."""
-    if name not in TASKS:
-        raise unknown_name("task", name, TASKS)
-    train, test = load_digits()
-    num_features, num_classes = train.x.shape[1], int(train.y.max()) + 1
-    make_model(model, num_features, num_classes)  # a wrong name is refused here, not in the first step
-    return Task(name, lambda: make_model(model, num_features, num_classes), train, test, model)
+def make_task(name: str, model: str = "mlp", data_dir: str | None = None) -> Task:
+    """Make a task from the names of its data set and its model; downloads go to the data folder."""
+    data = load_data(name, data_dir)
+
+    def fresh() -> nn.Module:
+        return make_model(model, data.shape, data.num_classes)
+
+    with torch.random.fork_rng(devices=[]):
+        fresh()  # a wrong name is refused here, not in the first step
+    return Task(name, fresh, data.train, data.test, model, prepare=data.prepare, augments=data.augments)

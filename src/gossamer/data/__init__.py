@@ -1,7 +1,23 @@
-"""Data sets, and how their examples are dealt out to the agents."""
+"""Data sets, how their examples are dealt out to the agents, and how images are augmented."""
 
-from gossamer.data.batches import Batches
+from gossamer.data.augment import AugmentDraws, Normalize, crop_flip
+from gossamer.data.batches import BLOCK, Batches
+from gossamer.data.digits import load_digits
+from gossamer.data.examples import DataSet, Examples
 from gossamer.data.partition import PARTITIONS, partition
-from gossamer.data.sources import Examples, load_digits
+from gossamer.data.sources import SOURCES, load_data
 
-__all__ = ["PARTITIONS", "Batches", "Examples", "load_digits", "partition"]
+__all__ = [
+    "BLOCK",
+    "PARTITIONS",
+    "SOURCES",
+    "AugmentDraws",
+    "Batches",
+    "DataSet",
+    "Examples",
+    "Normalize",
+    "crop_flip",
+    "load_data",
+    "load_digits",
+    "partition",
+]

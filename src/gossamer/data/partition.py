@@ -27,13 +27,17 @@ PARTITIONS = {
 Shards = list[Tensor]
 
 
-def partition(text: str, labels: Int[Tensor, " m"], num_agents: int, seed: int) -> Shards:
-    """Return the indices of each agent's examples."""
+def partition(text: str, labels: Int[Tensor, "m ..."], num_agents: int, seed: int) -> Shards:
+    """Return the indices of each agent's examples, whose labels are their classes, or the bytes of a text."""
     kind, colon, rest = text.partition(":")
     if kind not in PARTITIONS:
         raise unknown_name("partition", text, PARTITIONS)
     if colon and kind in ("iid", "replicate"):
         raise UserError(f"partition '{text}' takes no parameter; write {kind}")
+    if labels.dim() > 1 and kind in ("dirichlet", "classes"):
+        raise UserError(
+            f"partition '{text}' deals by class, but these examples have none; use iid, shares or replicate"
+        )
     if len(labels) < num_agents:
         raise UserError(f"{num_agents} agents cannot share {len(labels)} examples; use fewer agents or more data")
     draws = generator(seed, "partition")

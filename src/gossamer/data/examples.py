@@ -1,0 +1,37 @@
+"""Examples in memory, and a data set: training and test examples with what a model must know of them."""
+
+from dataclasses import dataclass
+
+from gossamer.data.augment import Normalize
+from gossamer.shapes import Int, Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Inputs and their targets: a class label each, or for text the next byte at every position."""
+
+    x: Tensor  # [m, …]: floating-point features, images as bytes [m, C, H, W], or text as int64 [m, T]
+    y: Int[Tensor, "m ..."]
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def to(self, device: str) -> "Examples":
+        """Return the same examples on a device."""
+        return Examples(self.x.to(device), self.y.to(device))
+
+
+@dataclass(frozen=True, eq=False)
+class DataSet:
+    """Training and test examples, the number of classes, and how inputs are made ready for a model."""
+
+    train: Examples
+    test: Examples
+    num_classes: int
+    prepare: Normalize | None = None  # None: inputs go in as they are
+    augments: bool = False  # whether training crops and flips its images by default
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one input: (features,), (C, H, W), or (T,) for text."""
+        return tuple(self.train.x.shape[1:])
