@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
+import torch
+
 from gossamer.algorithms.options import option
 from gossamer.errors import UserError
 from gossamer.network import Network
@@ -160,6 +162,6 @@ class Algorithm(ABC):
     def descend(self, own: Own, mixed: Float[Tensor, "a d"]) -> Float[Tensor, "a d"]:
         """Return mixed - eta * v, with the direction taken at the point that `gradient_at` names."""
         if self.gradient_at == "own":
-            return mixed - own.lr * own.v
+            return torch.sub(mixed, own.v, alpha=own.lr)
         assert own.evaluate is not None
-        return mixed - own.lr * own.evaluate.gradient(mixed)
+        return torch.sub(mixed, own.evaluate.gradient(mixed), alpha=own.lr)

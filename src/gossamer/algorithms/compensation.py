@@ -102,51 +102,55 @@ class Compensated(Algorithm):
             return None
         first, curvature = self._weighted_sums(own, late)
         total = None if self.horizon == "public-code" else first
-        if curvature is not None:
-            second = curvature * self._displacement(own, late)
-            total = second if total is None else total + second
-        return total
+        if curvature is None:
+            return total
+        displacement = self._displacement(own, late)
+        return curvature * displacement if total is None else torch.addcmul(total, curvature, displacement)
 
     def _weighted_sums(self, own: Own, late: Late) -> tuple[Float[Tensor, "a d"], Float[Tensor, "a d"] | None]:
         """Return the weighted sums over the senders of the first-order term and of the curvature h."""
+        # Constant factors go into the weights, which are small.
+        w, w_h = self._first_factor(late.age) * late.weights, self._curvature_factor * late.weights
         if self.source == "sent":
             v = late.message.get("v", late.message.get("g"))
             assert v is not None
             first, h = self._sender_terms(v, late.message.get("g", v), own.lr, late.age)
-            return late.weights @ first, None if h is None else late.weights @ h
+            return w @ first, None if h is None else w_h @ h
         first_sum, h_sum = torch.zeros_like(own.x), torch.zeros_like(own.x) if self._uses_h else None
         assert own.evaluate is not None
         for sender in torch.nonzero(late.weights.any(dim=0))[:, 0].tolist():
             g = own.evaluate.gradient(late.message["x"][sender].expand_as(own.x))
             first, h = self._sender_terms(g, g, own.lr, late.age)
-            w = late.weights[:, sender, None]
-            first_sum = first_sum + w * first
+            first_sum = first_sum + w[:, sender, None] * first
             if h_sum is not None and h is not None:
-                h_sum = h_sum + w * h
+                h_sum = h_sum + w_h[:, sender, None] * h
         return first_sum, h_sum
 
     @property
     def _uses_h(self) -> bool:
         return self.lam > 0 and not self.self_consistent
 
+    def _first_factor(self, age: int) -> int:
+        return age if self.horizon == "sum" and not self.self_consistent else 1
+
+    @property
+    def _curvature_factor(self) -> float:
+        return self.lam**2 if self.lam_form == "squared" else self.lam
+
     def _sender_terms(
         self, v: Float[Tensor, "m d"], g: Float[Tensor, "m d"], lr: float, age: int
     ) -> tuple[Float[Tensor, "m d"], Float[Tensor, "m d"] | None]:
-        """Return what each sender contributes: the first-order term, and h where a displacement multiplies it."""
-        squared = g if self.curvature == "loss" else v
-        if self.self_consistent:
-            return v * geometric_sum(lr * self._curvature(squared), age), None
-        first = age * v if self.horizon == "sum" else v
-        return first, self._curvature(squared) if self._uses_h else None
+        """Return what each sender contributes, less the factors: the first order, and h where a displacement follows."""
+        squared = self._curvature(g if self.curvature == "loss" else v) if self.lam else None
+        if not self.self_consistent:
+            return v, squared
+        q = torch.zeros_like(v) if squared is None else lr * self._curvature_factor * squared
+        return v * geometric_sum(q, age), None
 
     def _curvature(self, g: Float[Tensor, "m d"]) -> Float[Tensor, "m d"]:
-        """Return h, the diagonal estimate of the Hessian."""
+        """Return h / lam, the diagonal estimate of the Hessian."""
         square = g * g
-        if self.lam_form == "squared":
-            return self.lam**2 * square
-        if self.lam_form == "adaptive":
-            return self.lam * square / torch.sqrt(square + 1e-7)
-        return self.lam * square
+        return square / torch.sqrt(square + 1e-7) if self.lam_form == "adaptive" else square
 
     def _displacement(self, own: Own, late: Late) -> Float[Tensor, "a d"]:
         """Return how far the receiver itself moved, summed over the horizon."""

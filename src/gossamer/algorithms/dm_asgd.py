@@ -67,8 +67,12 @@ class DmAsgd(Algorithm):
         x = self.descend(own, mix_reliable(own, inbox, weights))
         for late in inbox.late:
             assert late.own_x is not None
-            heard = late.weights.sum(dim=1, keepdim=True)
-            x = x + self.kappa(late.age) * (late.weights @ late.message["x"] - heard * late.own_x)
+            kappa, then = self.kappa(late.age), late.message["x"]
+            heard = late.weights.sum(dim=1)
+            if late.own_x is then:  # all agents are here: one product takes the differences
+                x.addmm_(late.weights - torch.diag(heard), then, alpha=kappa)
+            else:
+                x = x + kappa * (late.weights @ then - heard[:, None] * late.own_x)
         return Update(x)
 
     def check(self, network: Network) -> str | None:

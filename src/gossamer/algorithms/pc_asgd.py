@@ -91,8 +91,7 @@ class PcAsgd(Predicting):
             x = torch.where(chosen.repeat_interleave(sizes, dim=1), pre, cli)
         else:
             share = policy.at(own.t, self._uniform(weights, noise))
-            theta = share[:, None]
-            x = torch.where(late[:, None], theta * pre + (1 - theta) * cli, cli)
+            x = torch.lerp(cli, pre, torch.where(late, share, 0)[:, None])
         return Update(x, share.masked_fill(~late, torch.nan))
 
     def _uniform(self, weights: Weights, noise: Noise | None) -> Float[Tensor, " a"]:

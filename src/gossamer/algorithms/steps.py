@@ -1,4 +1,10 @@
-"""The two ways of mixing that the rules are built from."""
+"""The two ways of mixing that the rules are built from.
+
+A state is large and a matrix of weights small, so that time goes by how often states are read and written: what can
+be done to the weights is done there.
+"""
+
+import torch
 
 from gossamer.algorithms.base import Inbox, Own, Weights
 from gossamer.shapes import Bool, Float, Tensor
@@ -6,18 +12,27 @@ from gossamer.shapes import Bool, Float, Tensor
 
 def mix_heard(own: Own, inbox: Inbox, weights: Weights) -> Float[Tensor, "a d"]:
     """Return sum_{j in R} w_ij x_j + sum_{k in R^c} w_ik x_k(t - tau_ik) over all that was heard."""
-    mixed = scale_rows(weights.own, own.x) + weights.fresh @ inbox.fresh
+    share = 1 / weights.mass
+    mixed = _mix(own, inbox, weights.own * share, scale_rows(share, weights.fresh))
     for late in inbox.late:
-        mixed = mixed + late.weights @ late.message["x"]
-    return mixed / weights.mass[:, None]
+        mixed.addmm_(scale_rows(share, late.weights), late.message["x"])
+    return mixed
 
 
 def mix_reliable(own: Own, inbox: Inbox, weights: Weights) -> Float[Tensor, "a d"]:
     """Return sum_{j in R} w~_ij x_j: late neighbours are clipped."""
-    return scale_rows(weights.clip_own, own.x) + weights.clip_fresh @ inbox.fresh
+    return _mix(own, inbox, weights.clip_own, weights.clip_fresh)
 
 
-def scale_rows(scale: Float[Tensor, " a"], rows: Float[Tensor, "a d"]) -> Float[Tensor, "a d"]:
+def _mix(
+    own: Own, inbox: Inbox, own_weights: Float[Tensor, " a"], weights: Float[Tensor, "a n"]
+) -> Float[Tensor, "a d"]:
+    if inbox.fresh is own.x:  # all agents are here, and current: one product does
+        return (weights + torch.diag(own_weights)) @ own.x
+    return scale_rows(own_weights, own.x).addmm_(weights, inbox.fresh)
+
+
+def scale_rows(scale: Float[Tensor, " a"], rows: Float[Tensor, "a n"]) -> Float[Tensor, "a n"]:
     """Return each row times its own number."""
     return scale[:, None] * rows
 

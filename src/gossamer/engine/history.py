@@ -8,74 +8,99 @@ from gossamer.shapes import Float, Tensor
 
 
 class Ring:
-    """The last `depth` values of one [N, d] tensor, by step."""
+    """The last `depth` values of one [N, d] tensor, by step.
 
-    def __init__(self, depth: int, like: Float[Tensor, "n d"]) -> None:
-        self.depth = depth
-        self.buffer = like.new_zeros((depth, *like.shape))
+    `where` says how they are kept: as they are ('state'), rounded to half the memory ('bf16'), or in the memory of
+    the host ('host'), from which every value comes back over the bus.
+    """
+
+    def __init__(self, depth: int, like: Float[Tensor, "n d"], where: str = "state") -> None:
+        self.depth, self._like = depth, like
+        dtype = torch.bfloat16 if where == "bf16" else like.dtype
+        device = torch.device("cpu") if where == "host" else like.device
+        pinned = where == "host" and like.is_cuda
+        self.buffer = torch.zeros((depth, *like.shape), dtype=dtype, device=device, pin_memory=pinned)
 
     def push(self, step: int, value: Float[Tensor, "n d"]) -> None:
         """Store the value of this step over the one that is `depth` steps older."""
-        self.buffer[step % self.depth].copy_(value)
+        self.buffer[step % self.depth].copy_(value, non_blocking=True)
 
     def at(self, step: int) -> Float[Tensor, "n d"]:
         """Return the value of a step that is still held; steps before the first mean the first."""
-        return self.buffer[max(step, 0) % self.depth]
+        return self.buffer[max(step, 0) % self.depth].to(self._like, non_blocking=True)
 
 
 class Drift:
     """sum_{r < age} (x(t - age + r) - x(t - age)) for every age asked for, in O(d) an age and step.
 
-    The window sum slides: one state enters, one leaves. It is kept in float64 and rebuilt from the ring every
-    REBUILD slides, so that rounding cannot accumulate. When many ages are in use at once (random delays), one
-    walk back through the ring serves them all and nothing is kept.
+    The sum is carried on by differences alone,
+
+        drift(t + 1) = drift(t) + (x(t) - x(t - age)) - age (x(t + 1 - age) - x(t - age)),
+
+    so that rounding is small against the drift, not against the states, and is rebuilt from the ring every REBUILD
+    steps, so that it cannot accumulate. When many ages are in use at once (random delays), one walk back through the
+    ring serves them all and nothing is kept.
     """
 
     REBUILD = 256
-    KEPT = 4  # at most this many sliding windows; each costs one float64 [N, d]
+    KEPT = 4  # at most this many sums are kept; each costs one [N, d]
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
-        self._sums: dict[int, Tensor] = {}  # age -> sum over [t - age, t), for t = self._step
+        self._drifts: dict[int, Tensor] = {}  # by age, for step self._step
         self._step = 0
         self._slides = 0
 
     def at(self, step: int, ages: Iterable[int]) -> Mapping[int, Float[Tensor, "n d"]]:
-        """Return the drift of each age at this step, in the ring's dtype; the ring holds this step already."""
+        """Return the drift of each age at this step; the ring holds this step already."""
         wanted = sorted(set(ages))
-        known = self._sums if step == self._step and self._slides < self.REBUILD else {}
+        known = self._drifts if step == self._step and self._slides < self.REBUILD else {}
         self._slides = self._slides + 1 if known else 0
-        sums = {age: known[age] for age in wanted if age in known}
-        sums |= self._walk(step, [age for age in wanted if age not in known])
-        self._slide(step, sums if len(wanted) <= self.KEPT else {})
-        return {age: (sums[age] - age * self.ring.at(step - age).double()).to(self.ring.buffer.dtype) for age in wanted}
+        drifts = {age: known[age] for age in wanted if age in known}
+        drifts |= self._walk(step, [age for age in wanted if age not in known])
+        self._slide(step, drifts if len(wanted) <= self.KEPT else {})
+        return drifts
 
-    def _slide(self, step: int, sums: dict[int, Tensor]) -> None:
-        """Move the windows on to the next step now, while the ring still holds the states that leave them."""
-        newest = self.ring.at(step).double()
-        self._sums = {age: total + (newest - self.ring.at(step - age)) for age, total in sums.items()}
+    def _slide(self, step: int, drifts: dict[int, Tensor]) -> None:
+        """Move the sums on to the next step now, while the ring still holds the states that leave them."""
+        newest = self.ring.at(step) if drifts else None
+        self._drifts = {}
+        for age, drift in drifts.items():
+            oldest = self.ring.at(step - age)
+            moved = drift + (newest - oldest)
+            self._drifts[age] = moved.sub_(self.ring.at(step + 1 - age) - oldest, alpha=age)
         self._step = step + 1
 
     def _walk(self, step: int, ages: list[int]) -> dict[int, Tensor]:
-        """Sum from the newest state backwards, keeping the sums at the ages asked for."""
-        sums: dict[int, Tensor] = {}
-        total = torch.zeros_like(self.ring.buffer[0], dtype=torch.float64)
-        for age in range(1, max(ages, default=0) + 1):
-            total = total + self.ring.at(step - age)
+        """Sum differences from the newest state backwards, keeping the sums at the ages asked for.
+
+        One state further back, every earlier difference grows by the same amount:
+        drift(age) = drift(age - 1) + (age - 1) (x(t - age + 1) - x(t - age)).
+        """
+        drifts: dict[int, Tensor] = {}
+        if not ages:
+            return drifts
+        total = torch.zeros_like(self.ring.at(step), dtype=torch.float64)
+        newer = self.ring.at(step - 1).double()
+        for age in range(1, max(ages) + 1):
+            older = self.ring.at(step - age).double()
+            total = total + (age - 1) * (newer - older)
+            newer = older
             if age in ages:
-                sums[age] = total
-        return sums
+                drifts[age] = total.to(self.ring.at(step).dtype)
+        return drifts
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the sliding sums, so that a resumed run rounds exactly as an uninterrupted one."""
-        state = {f"sum.{age}": total for age, total in self._sums.items()}
+        """Return the sums, so that a resumed run rounds exactly as an uninterrupted one."""
+        state = {f"sum.{age}": drift for age, drift in self._drifts.items()}
         return {**state, "position": torch.tensor([self._step, self._slides])}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Restore what `state_dict` returned."""
         self._step, self._slides = (int(value) for value in state["position"])
-        self._sums = {
-            int(name.removeprefix("sum.")): total.to(self.ring.buffer.device)
-            for name, total in state.items()
+        like = self.ring.at(self._step)
+        self._drifts = {
+            int(name.removeprefix("sum.")): drift.to(like)
+            for name, drift in state.items()
             if name.startswith("sum.")
         }

@@ -9,31 +9,51 @@ from gossamer.network import NOTHING, Arrivals, Network
 from gossamer.shapes import Bool, Float, Int, Tensor
 
 
+def _alias(*, plain: bool) -> dict[str, str]:
+    """With plain SGD the direction is the gradient, so one vector is sent and kept for both."""
+    return {"v": "g"} if plain else {}
+
+
+def message_names(algorithm: Algorithm, *, plain: bool) -> tuple[str, ...]:
+    """Return the vectors that a message carries."""
+    alias = _alias(plain=plain)
+    return tuple(dict.fromkeys(alias.get(name, name) for name in algorithm.message))
+
+
+def planned_rings(algorithm: Algorithm, network: Network, *, plain: bool) -> tuple[tuple[str, ...], int]:
+    """Return of which vectors a history is kept, and how deep: only where something can be late."""
+    network = network.without_delay() if algorithm.waits else network
+    largest = Arrivals(network, 0).largest_age
+    depth = largest if algorithm.hears_late else network.reliable_delay
+    if depth == 0:
+        return (), 0
+    return message_names(algorithm, plain=plain) if algorithm.hears_late else ("x",), depth + 1
+
+
 class Mailbox:
     """Moves messages between stacked agents, late as the network says, and hands each step its inbox."""
 
     def __init__(
-        self, algorithm: Algorithm, network: Network, x: Float[Tensor, "n d"], seed: int, *, plain: bool
+        self,
+        algorithm: Algorithm,
+        network: Network,
+        x: Float[Tensor, "n d"],
+        seed: int,
+        *,
+        plain: bool,
+        history: str = "state",
     ) -> None:
         self.algorithm = algorithm
         self.network = network.without_delay() if algorithm.waits else network
         self.arrivals = Arrivals(self.network, seed)
-        # With plain SGD the direction is the gradient, so one vector is sent and kept for both.
-        self._alias = {"v": "g"} if plain else {}
-        self.message = tuple(dict.fromkeys(self._alias.get(name, name) for name in algorithm.message))
-        self.rings = self._make_rings(x)
+        self._alias = _alias(plain=plain)
+        self.message = message_names(algorithm, plain=plain)
+        names, depth = planned_rings(algorithm, network, plain=plain)
+        self.rings = {name: Ring(depth, x, history) for name in names}
         self.drift = Drift(self.rings["x"]) if self.rings and algorithm.past is Past.WINDOW else None
         self._like = x
         self._ages: Tensor | None = None
         self._weights: tuple[Weights, dict[int, Tensor]] | None = None
-
-    def _make_rings(self, x: Float[Tensor, "n d"]) -> dict[str, Ring]:
-        """Keep a history only where something can be late, and only of what is sent."""
-        depth = self.arrivals.largest_age if self.algorithm.hears_late else self.network.reliable_delay
-        if depth == 0:
-            return {}
-        names = self.message if self.algorithm.hears_late else ("x",)
-        return {name: Ring(depth + 1, x) for name in names}
 
     def deliver(self, step: int, vectors: dict[str, Float[Tensor, "n d"]]) -> tuple[Inbox, Weights, Int[Tensor, "n n"]]:
         """Take what every agent sends at this step; return what every agent holds, its weights, and the ages."""
@@ -63,7 +83,7 @@ class Mailbox:
         groups = []
         for age, weights in late_weights.items():
             message = {name: self.rings[self._alias.get(name, name)].at(step - age) for name in self.algorithm.message}
-            own_x = self.rings["x"].at(step - age) if keeps_past else None
+            own_x = message["x"] if keeps_past else None  # of all agents, so of the receivers too
             groups.append(Late(age, weights, message, own_x, drifts.get(age)))
         return tuple(groups)
 
