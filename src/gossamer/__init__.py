@@ -5,6 +5,7 @@ from gossamer.data import Examples
 from gossamer.engine import Result, simulate, trajectory
 from gossamer.errors import StabilityWarning, UserError
 from gossamer.network import Network, broadcast, check_assumption_2, discover, network
+from gossamer.nn import Stacked, stack
 from gossamer.tasks import Task
 
 __version__ = "0.1.0"
@@ -20,6 +21,7 @@ __all__ = [
     "Past",
     "Result",
     "StabilityWarning",
+    "Stacked",
     "Task",
     "Update",
     "UserError",
@@ -31,5 +33,6 @@ __all__ = [
     "network",
     "register",
     "simulate",
+    "stack",
     "trajectory",
 ]

@@ -1,12 +1,13 @@
-"""A run on disk: config.toml, metrics.jsonl, summary.json, checkpoint.npz, and copies of the files it was made from."""
+"""A run on disk: config.toml, metrics.jsonl, summary.json, checkpoints, and copies of the files it was made from."""
 
 import dataclasses
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
-from gossamer.engine.checkpoint import load_checkpoint, save_checkpoint, write_text
+from gossamer.engine.checkpoint import Checkpoints, tells_of_a_full_disk, write_text
 from gossamer.engine.settings import Settings, make_settings, read_settings
 from gossamer.errors import UserError
 from gossamer.network import Network, PerLink, Scaled, Trace
@@ -33,7 +34,8 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.checkpoint_path = path / "checkpoint.npz"
+        self._checkpoints = Checkpoints(path)
+        self.checkpoint_path = self._checkpoints.newest
 
     @classmethod
     def create(cls, path: Path, settings: Settings, network: Network) -> "RunFolder":
@@ -46,8 +48,9 @@ class RunFolder:
             path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"cannot create '{path}' ({error.strerror}); choose another --out") from None
-        write_text(path / "config.toml", _self_contained(path, settings, network).to_toml())
         write_text(path / "metrics.jsonl", "")
+        # Last, as it makes this a run folder: one that is killed here can be resumed from then on.
+        write_text(path / "config.toml", _self_contained(path, settings, network).to_toml())
         return cls(path)
 
     @classmethod
@@ -59,7 +62,7 @@ class RunFolder:
 
     def append(self, row: dict[str, Any]) -> None:
         """Add one line of metrics."""
-        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+        with tells_of_a_full_disk(self.path), (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write(to_json(row) + "\n")
 
     def keep_rows(self, count: int) -> list[dict[str, Any]]:
@@ -87,13 +90,21 @@ class RunFolder:
             return {}
         return summary if isinstance(summary, dict) else {}
 
+    @property
+    def never_saved(self) -> bool:
+        """Whether the run ended, by a kill or a crash, before its first checkpoint."""
+        # A run that ended in order has a summary: then its checkpoint was taken away, and is missed.
+        return not self._checkpoints.exist() and not (self.path / "summary.json").exists()
+
     def save(self, state: dict[str, Tensor]) -> None:
-        """Write the checkpoint."""
-        save_checkpoint(self.checkpoint_path, state)
+        """Write the checkpoint, after the metrics that it counts: it must not outlive them when the power fails."""
+        with tells_of_a_full_disk(self.path), (self.path / "metrics.jsonl").open("ab") as file:
+            os.fsync(file.fileno())
+        self._checkpoints.save(state)
 
     def load(self) -> dict[str, Tensor]:
-        """Read the checkpoint."""
-        return load_checkpoint(self.checkpoint_path)
+        """Read the newest checkpoint that is valid."""
+        return self._checkpoints.load()
 
 
 def _self_contained(path: Path, settings: Settings, network: Network) -> Settings:

@@ -1,15 +1,15 @@
-"""Gradients of all agents in one batched evaluation: torch.func.vmap over the rows of [N, d]."""
+"""Gradients of all agents on their mini-batches: a feed, an execution, and on a GPU a recording of both."""
 
 import contextlib
 from collections.abc import Iterator
 
 import torch
 
-from gossamer.data import Batches
-from gossamer.nn import FlatModule
+from gossamer.engine.execution import Execution
+from gossamer.engine.feed import Draw, Feed
+from gossamer.engine.recording import Recorded
 from gossamer.seeding import generator
-from gossamer.shapes import Float, Int, Tensor
-from gossamer.tasks import Task
+from gossamer.shapes import Float, Tensor
 
 
 class TaskSource:
@@ -17,39 +17,51 @@ class TaskSource:
 
     offers = frozenset({"gradient", "loss", "fresh_gradient"})
 
-    def __init__(
-        self, task: Task, module: FlatModule, shards: list[Tensor], batch: int, seed: int, device: str
-    ) -> None:
-        self.examples = task.train.to(device)
-        self.batches = Batches(shards, batch, seed)
-        self.fresh_batches = Batches(shards, batch, seed, "fresh-batches")
-        self.seed = seed
-        self._global = _global_generator(torch.device(device))
-
-        def loss(flat: Tensor, x: Tensor, y: Tensor) -> Tensor:
-            return task.loss(module(flat, x), y)
-
-        # Dropout, if the model has any, draws a mask of its own for each agent.
-        self._loss = torch.func.vmap(loss, randomness="different")
-        self._gradient_and_loss = torch.func.vmap(torch.func.grad_and_value(loss), randomness="different")
+    def __init__(self, execution: Execution, feed: Feed, fresh_feed: Feed, seed: int) -> None:
+        self.execution, self.feed, self.fresh_feed, self.seed = execution, feed, fresh_feed, seed
+        self._global = _global_generator(execution.parameters.device)
+        self._recorded: Recorded | None = None
 
     def gradient(self, x: Float[Tensor, "n d"], step: int) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
-        """Return each agent's gradient and loss on its batch of this step."""
-        with self._chance(step):
-            gradient, loss = self._gradient_and_loss(x, *self._examples(self.batches.at(step), x))
-        return gradient, loss
+        """Return each agent's gradient and loss on its batch of this step; running statistics move."""
+        return self._evaluate(x, self.feed.draw(step), step)
+
+    def gradient_elsewhere(self, x: Float[Tensor, "n d"], step: int) -> Float[Tensor, "n d"]:
+        """Return each agent's gradient at another point, on its batch of this step."""
+        return self._evaluate_apart(x, self.feed.draw(step), step)[0]
 
     def loss(self, x: Float[Tensor, "n d"], step: int) -> Float[Tensor, " n"]:
         """Return each agent's loss on its batch of this step."""
-        with self._chance(step):
-            value: Tensor = self._loss(x, *self._examples(self.batches.at(step), x))
-        return value
+        return self._evaluate_apart(x, self.feed.draw(step), step)[1]
 
     def fresh_gradient(self, x: Float[Tensor, "n d"], step: int) -> Float[Tensor, "n d"]:
         """Return each agent's gradient on a batch that the step itself does not use."""
+        return self._evaluate_apart(x, self.fresh_feed.draw(step), step)[0]
+
+    def _evaluate(self, x: Float[Tensor, "n d"], draw: Draw, step: int) -> tuple[Tensor, Tensor]:
+        if self._recorded is None:
+            places = [self.execution.parameters, *(torch.empty_like(tensor) for tensor in draw.tensors)]
+            self._recorded = Recorded(self._run, places, list(self.execution.buffers.values()))
         with self._chance(step):
-            gradient: Tensor = self._gradient_and_loss(x, *self._examples(self.fresh_batches.at(step), x))[0]
-        return gradient
+            result: tuple[Tensor, Tensor] = self._recorded(x, *draw.tensors)
+        return result
+
+    def _run(self, x: Tensor, *draw: Tensor) -> tuple[Tensor, Tensor]:
+        return self.execution.gradient(x, *self.feed.load(Draw(*draw)))
+
+    def _evaluate_apart(self, x: Float[Tensor, "n d"], draw: Draw, step: int) -> tuple[Tensor, Tensor]:
+        """Evaluate without a trace: running statistics and the step's own gradient stay what they are."""
+        kept = [*self.execution.buffers.values(), *self._results]
+        before = [tensor.clone() for tensor in kept]
+        g, loss = (tensor.clone() for tensor in self._evaluate(x, draw, step))
+        for tensor, value in zip(kept, before, strict=True):
+            tensor.copy_(value)
+        return g, loss
+
+    @property
+    def _results(self) -> tuple[Tensor, ...]:
+        """What a recording would overwrite."""
+        return () if self._recorded is None else self._recorded.results
 
     @contextlib.contextmanager
     def _chance(self, step: int) -> Iterator[None]:
@@ -64,11 +76,6 @@ class TaskSource:
             yield
         finally:
             self._global.set_state(before)
-
-    def _examples(self, indices: Int[Tensor, "n b"], x: Tensor) -> tuple[Tensor, Tensor]:
-        indices = indices.to(self.examples.y.device)
-        inputs = self.examples.x[indices]
-        return (inputs.to(x.dtype) if inputs.is_floating_point() else inputs), self.examples.y[indices]
 
 
 def _global_generator(device: torch.device) -> torch.Generator:

@@ -3,27 +3,43 @@
 from typing import Any
 
 import torch
+from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
+from gossamer.engine.execution import Execution
+from gossamer.engine.feed import Draw, Feed
+from gossamer.engine.recording import Recorded
 from gossamer.engine.simulation import StepReport
-from gossamer.nn import FlatModule
-from gossamer.shapes import Float, Tensor
-from gossamer.tasks import Task
+from gossamer.shapes import Float, Int, Tensor
+from gossamer.tasks import correct
 
-EVALUATION_BATCH = 2048
+EVALUATION_EXAMPLES = 16384  # of all agents together, at once
+CALIBRATION_BATCHES = 8
 
 
 class Evaluator:
-    """Test accuracy and loss of every agent and of the averaged model, and how far apart the agents are."""
+    """Test accuracy and loss of every agent and of the averaged model, and how far apart the agents are.
 
-    def __init__(self, task: Task, module: FlatModule, device: str) -> None:
-        self.test = task.test.to(device)
-        self._task = task
-        self._outputs = torch.func.vmap(module, in_dims=(0, None), randomness="different")
+    The execution runs one agent more than there are: the last is the average. With a calibration feed, BatchNorm's
+    statistics are taken anew on a few training batches; the averaged model sees a cross-section of all agents'.
+    """
 
-    def __call__(self, x: Float[Tensor, "n d"]) -> dict[str, Any]:
+    def __init__(self, execution: Execution, calibration: Feed | None = None) -> None:
+        self.execution, self.calibration = execution, calibration
+        setup = execution.setup
+        self._task, self.test = setup.task, setup.task.test.to(setup.device)
+        self._batch = min(len(self.test), max(1, EVALUATION_EXAMPLES // setup.num_agents))
+        indices = torch.zeros(self._batch, dtype=torch.int64, device=setup.device)
+        self._recorded = Recorded(self._measure, [execution.parameters, indices])
+
+    def __call__(self, x: Float[Tensor, "n d"], buffers: dict[str, Tensor]) -> dict[str, Any]:
         """Return the measurements of a state as plain values."""
         mean = x.mean(dim=0, keepdim=True)
-        accuracy, loss = self._accuracy_and_loss(torch.cat([x, mean]))
+        self.execution.parameters.copy_(torch.cat([x, mean]))
+        if self.calibration is None:
+            self._adopt(buffers)
+        else:
+            self._calibrate(self.calibration)
+        accuracy, loss = self._accuracy_and_loss()
         return {
             "accuracy": accuracy[:-1],
             "loss": loss[:-1],
@@ -32,20 +48,42 @@ class Evaluator:
             "consensus": torch.linalg.vector_norm(x - mean, dim=1).tolist(),
         }
 
+    def _accuracy_and_loss(self) -> tuple[list[float], list[float]]:
+        parameters = self.execution.parameters
+        right = torch.zeros(len(parameters), dtype=torch.float64, device=parameters.device)
+        loss = torch.zeros_like(right)
+        for indices in torch.arange(len(self.test), device=parameters.device).split(self._batch):
+            whole = len(indices) == self._batch  # what is left over at the end does not fit the recording
+            run = self._recorded if whole else self._measure
+            batch_right, batch_loss = run(parameters, indices)
+            right, loss = right + batch_right, loss + batch_loss.double() * len(indices)
+        return (right / self.test.y.numel()).tolist(), (loss / len(self.test)).tolist()
+
     @torch.no_grad()
-    def _accuracy_and_loss(self, x: Float[Tensor, "m d"]) -> tuple[list[float], list[float]]:
-        right, loss = torch.zeros(len(x), dtype=torch.int64), torch.zeros(len(x), dtype=torch.float64)
-        for inputs, labels in zip(
-            self.test.x.split(EVALUATION_BATCH), self.test.y.split(EVALUATION_BATCH), strict=True
-        ):
-            outputs = self._outputs(x, inputs.to(x.dtype) if inputs.is_floating_point() else inputs)
-            # An output that is not a number is never right, whatever argmax makes of it.
-            correct = (outputs.argmax(dim=-1) == labels) & torch.isfinite(outputs).all(dim=-1)
-            right += correct.sum(dim=1).cpu()
-            losses = torch.stack([self._task.loss(output, labels) for output in outputs])
-            loss += losses.double().cpu() * len(labels)
-        total = len(self.test)
-        return (right / total).tolist(), (loss / total).tolist()
+    def _measure(self, x: Float[Tensor, "m d"], indices: Int[Tensor, " b"]) -> tuple[Tensor, Tensor]:
+        """Return the right answers of each agent on some test examples, and its loss."""
+        execution, dtype = self.execution, self.execution.setup.working_dtype
+        inputs, targets = self._task.inputs(self.test.x[indices], dtype), self.test.y[indices]
+        outputs = execution.outputs(x, inputs.expand(len(x), *inputs.shape))
+        losses = torch.stack([self._task.loss(output, targets) for output in outputs])
+        return correct(outputs, targets).flatten(1).sum(dim=1), losses
+
+    def _adopt(self, buffers: dict[str, Tensor]) -> None:
+        """Take the agents' statistics, and their mean for the averaged model."""
+        for name, mine in self.execution.buffers.items():
+            theirs = buffers[name]
+            mine[:-1].copy_(theirs)
+            mine[-1].copy_(theirs.double().mean(dim=0) if theirs.is_floating_point() else theirs[0])
+
+    def _calibrate(self, feed: Feed) -> None:
+        norms = [layer for layer in self.execution.running.modules() if isinstance(layer, BatchNorm)]
+        for step in range(CALIBRATION_BATCHES):
+            for layer in norms:
+                layer.momentum = 1 / (step + 1)  # so that all batches count alike, and what was before does not
+            inputs, _ = feed.load(Draw(feed.draw(step).indices))
+            n, batch = inputs.shape[:2]
+            across = inputs.flatten(0, 1)[::n][:batch]
+            self.execution.outputs(self.execution.parameters, torch.cat([inputs, across[None]]), training=True)
 
 
 class Tally:
@@ -65,14 +103,16 @@ class Tally:
         heard = report.ages >= 0
         values = {"age": (report.ages * heard).sum(dim=1), "messages": heard.sum(dim=1), "sent": report.sent}
         if report.loss is not None:
-            values["loss"] = report.loss.detach().cpu()
+            values["loss"] = report.loss
         if report.predict is not None:
-            predict = report.predict.detach().cpu()
+            predict = report.predict
             values |= {"predict": predict.nan_to_num(), "choices": ~predict.isnan()}
         for scope in ("interval", "run"):
             self._steps[scope] += 1
             for name, value in values.items():
-                self._sums[f"{scope}.{name}"] += value.double()
+                total = f"{scope}.{name}"
+                # A sum moves to where its values are, once: bringing each value here would stop a GPU at every step.
+                self._sums[total] = self._sums[total].to(value.device) + value
 
     def close_interval(self) -> None:
         """Begin a new interval."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Iterator
 
 import torch
@@ -17,14 +18,28 @@ NETWORK_SETTINGS = ("loss", "mixing", "lazy", "clip_weights", "reliable_delay", 
 
 
 @contextlib.contextmanager
-def cpu_threads(count: int) -> Iterator[None]:
-    """Use this many threads for a while: the bytes of a run depend on it, so it is a setting and not the machine's."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
+def arithmetic(settings: Settings) -> Iterator[None]:
+    """Compute as the settings say for a while: the bytes of a run depend on it, so it is not left to the machine."""
+    cudnn = torch.backends.cudnn
+    threads, matmul = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    flags = cudnn.allow_tf32, cudnn.benchmark, torch.are_deterministic_algorithms_enabled()
+    torch.set_num_threads(settings.threads)
+    torch.set_float32_matmul_precision("highest" if settings.precision == "float32" else "high")
+    cudnn.allow_tf32, cudnn.benchmark = settings.precision != "float32", not settings.deterministic
+    if settings.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS refuses
+        torch.use_deterministic_algorithms(True)
     try:
         yield
+    except RuntimeError as error:
+        if settings.deterministic and "deterministic" in str(error):
+            raise UserError(f"{str(error).splitlines()[0].split(',')[0]}; leave --deterministic out") from None
+        raise
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(matmul)
+        cudnn.allow_tf32, cudnn.benchmark = flags[:2]
+        torch.use_deterministic_algorithms(flags[2])
 
 
 def make_network(settings: Settings) -> Network:

@@ -19,8 +19,10 @@ from gossamer.errors import UserError, unknown_name
 class Settings:
     """One run, completely: the same settings give the same bytes."""
 
-    task: str = option("digits", "what to learn")
-    model: str = option("mlp", "the model: mlp, mlp:64,32 or linear")
+    task: str = option("digits", "what to learn: digits, cifar10, cifar100, mnist, fashion-mnist, synthetic, text:FILE")
+    model: str = option("mlp", "the model: mlp:64,32, linear, cnn, preresnet:110, densenet:100, transformer, …")
+    data_dir: str | None = option(None, "folder of the data sets (default $GOSSAMER_DATA, else the user's cache)")
+    augment: str = option("auto", "crop and flip images: auto does so for CIFAR", choices=("auto", "none", "crop-flip"))
     network: str = option(
         "paper-1", "who is linked with whom: paper-1, clusters:3,5, ring:8, torus:4x4, file:net.json, …"
     )
@@ -55,6 +57,23 @@ class Settings:
     eval_every: int = option(0, "evaluate after this many steps; 0: after every epoch")
     checkpoint_every: int = option(10, "save after this many epochs, and always at the end")
     dtype: str = option("float32", "of states and gradients", choices=("float32", "float64"))
+    precision: str = option(
+        "float32", "of the model's arithmetic; states stay in dtype", choices=("float32", "tf32", "bf16")
+    )
+    execution: str = option(
+        "auto",
+        "how N models run: stacked into one, torch.func.vmap or a loop; auto takes stacked on a GPU and the fastest "
+        "at start-up on a CPU",
+        choices=("auto", "stacked", "vmap", "loop"),
+    )
+    compile: bool = option(False, "fuse the model with torch.compile; slow to start")
+    history: str = option("state", "where late messages are kept", choices=("state", "bf16", "host"))
+    norm_stats: str = option(
+        "local",
+        "BatchNorm statistics of an agent: local, mixed like parameters, or recalibrated before an evaluation",
+        choices=("local", "mixed", "recalibrated"),
+    )
+    deterministic: bool = option(False, "the same bytes on every run of the same GPU, at some cost")
     device: str = option("cpu", "torch device")
     threads: int = option(1, "CPU threads; more pay off for large models on idle cores, and change the last digits")
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of the algorithm

@@ -10,6 +10,7 @@ from gossamer.algorithms import Algorithm, Noise, Own
 from gossamer.engine.checkpoint import part_of
 from gossamer.engine.local import LocalOptimizer
 from gossamer.engine.mailbox import Mailbox
+from gossamer.engine.statistics import Statistics
 from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.seeding import generator
@@ -26,6 +27,9 @@ class Source(Protocol):
 
     def gradient(self, x: Float[Tensor, "n d"], step: int) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"] | None]:
         """Return each agent's gradient on its batch of this step, and its loss where known."""
+
+    def gradient_elsewhere(self, x: Float[Tensor, "n d"], step: int) -> Float[Tensor, "n d"]:
+        """Return each agent's gradient on the same batch at another point; leaves no trace in the agents."""
 
     def loss(self, x: Float[Tensor, "n d"], step: int) -> Float[Tensor, " n"]:
         """Return each agent's loss on the same batch."""
@@ -47,7 +51,7 @@ class AtStep:
 
     def gradient(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
         """Return each agent's gradient at x."""
-        return self.source.gradient(x, self.step)[0]
+        return self.source.gradient_elsewhere(x, self.step)
 
     def fresh_gradient(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
         """Return each agent's gradient at x on another batch."""
@@ -75,6 +79,30 @@ class NonFinite(ArithmeticError):
         )
 
 
+class Watch:
+    """Looks for losses that are not finite: at once on a CPU; on a GPU, where a look waits, every EVERY steps."""
+
+    EVERY = 32
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[int, Tensor]] = []
+
+    def add(self, step: int, loss: Float[Tensor, " n"]) -> None:
+        """Take note of a step's losses, and look where it is time."""
+        self._seen.append((step, loss.clone() if loss.is_cuda else loss))
+        if not loss.is_cuda or len(self._seen) == self.EVERY:
+            self.look()
+
+    def look(self) -> None:
+        """Stop at the first step with a loss that is not finite."""
+        seen, self._seen = self._seen, []
+        if not seen or bool(torch.isfinite(torch.stack([loss for _, loss in seen])).all()):
+            return
+        for step, loss in seen:
+            if not bool(torch.isfinite(loss).all()):
+                raise NonFinite("loss", loss, step)
+
+
 class Simulation:
     """The state of all agents, and `step`, which moves it by one iteration."""
 
@@ -89,6 +117,8 @@ class Simulation:
         local: LocalOptimizer | None = None,
         segments: tuple[int, ...] | None = None,
         seed: int = 0,
+        history: str = "state",
+        statistics: Statistics | None = None,
     ) -> None:
         self.algorithm, self.source, self.lr, self.seed = algorithm, source, lr, seed
         self.local = local or LocalOptimizer()
@@ -98,14 +128,18 @@ class Simulation:
         self.x = x0.clone()
         self.memory: Tensor | None = None
         self.t = 0
-        self.mailbox = Mailbox(algorithm, network, self.x, seed, plain=self.local.plain)
+        self.watch = Watch()
+        self.statistics = statistics
+        self.mailbox = Mailbox(algorithm, network, self.x, seed, plain=self.local.plain, history=history)
+        if statistics is not None:
+            statistics.join(self.mailbox)
 
     def step(self) -> StepReport:
         """Move every agent by one iteration: gradient, messages, rule."""
         t, x = self.t, self.x
         g, loss = self.source.gradient(x, t)
-        if loss is not None and not bool(torch.isfinite(loss).all()):
-            raise NonFinite("loss", loss, t)
+        if loss is not None:
+            self.watch.add(t, loss)
         v, memory = self.local.direction(g, x, self.memory)
         inbox, weights, ages = self.mailbox.deliver(t, {"x": x, "g": g, "v": v})
         own = Own(
@@ -119,6 +153,8 @@ class Simulation:
             evaluate=AtStep(self.source, t),
         )
         update = self.algorithm.step(own, inbox, weights, self._noise(t))
+        if self.statistics is not None:
+            self.statistics.mix(t, inbox, weights)
         self.x, self.memory, self.t = update.x, memory, t + 1
         return StepReport(loss, update.predict, ages, self.mailbox.sent(ages))
 
@@ -133,6 +169,8 @@ class Simulation:
         state = {"t": torch.tensor(self.t), "x": self.x}
         if self.memory is not None:
             state["memory"] = self.memory
+        if self.statistics is not None:
+            state |= {f"statistics.{name}": value for name, value in self.statistics.state_dict().items()}
         return state | {f"mailbox.{name}": value for name, value in self.mailbox.state_dict().items()}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
@@ -141,6 +179,8 @@ class Simulation:
         self.x = torch.empty_like(self.x).copy_(state["x"])  # which refuses another shape
         self.memory = state["memory"].to(self.x) if "memory" in state else None
         self.mailbox.load_state_dict(part_of(state, "mailbox."))
+        if self.statistics is not None:
+            self.statistics.load_state_dict(part_of(state, "statistics."))
 
 
 def _check_offers(algorithm: Algorithm, source: Source) -> None:

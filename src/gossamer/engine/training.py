@@ -15,12 +15,13 @@ import torch
 from gossamer.algorithms import Algorithm
 from gossamer.algorithms import algorithm as make_algorithm
 from gossamer.data import partition
+from gossamer.engine.assembly import assemble
 from gossamer.engine.checkpoint import part_of
 from gossamer.engine.folder import RunFolder
-from gossamer.engine.gradients import TaskSource
-from gossamer.engine.local import LocalOptimizer, Schedule
-from gossamer.engine.metrics import Evaluator, Tally
-from gossamer.engine.parts import check_device, complete_settings, cpu_threads, make_network
+from gossamer.engine.local import Schedule
+from gossamer.engine.memory import peak_bytes
+from gossamer.engine.metrics import Tally
+from gossamer.engine.parts import arithmetic, complete_settings, make_network
 from gossamer.engine.settings import Settings
 from gossamer.engine.simulation import NonFinite, Simulation
 from gossamer.errors import StabilityWarning, UserError
@@ -29,6 +30,7 @@ from gossamer.shapes import Float, Tensor
 from gossamer.tasks import Task, make_task
 
 OnStep = Callable[[int, dict[str, Any] | None], None]  # (steps done, the newest row of metrics)
+Stop = Callable[[], str | bool | None]  # whether to stop now; a text, as "time limit", is the status to end with
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -65,7 +67,7 @@ class Training:
         network: Network | None = None,
         algorithm: Algorithm | None = None,
     ) -> None:
-        self.task = task or make_task(settings.task, settings.model)
+        self.task = task or make_task(settings.task, settings.model, settings.data_dir)
         self.algorithm = algorithm or make_algorithm(settings.algorithm, **settings.options)
         self.network = network or make_network(settings)
         self.settings = complete_settings(settings, self.task, self.network, self.algorithm)
@@ -96,28 +98,12 @@ class Training:
             warnings.warn(warning, StabilityWarning, stacklevel=2)
 
     def _build(self, shards: list[Tensor]) -> None:
-        settings, num_agents = self.settings, self.network.num_agents
-        device = check_device(settings.device)
-        module, evaluated = (self.task.fresh_module(settings.seed) for _ in range(2))
-        module.module.to(device)
-        evaluated.module.to(device).eval()  # its dropout, if any, is off
-        x0 = self.task.initial(settings.init, num_agents, settings.seed)
-        schedule = Schedule(settings.lr, settings.schedule, self.steps, self.steps_per_epoch, settings.warmup)
-        self.simulation = Simulation(
-            self.algorithm,
-            self.network,
-            TaskSource(self.task, module, shards, settings.batch, settings.seed, device),
-            x0.to(device=device, dtype=getattr(torch, settings.dtype)),
-            lr=schedule.at,
-            local=LocalOptimizer(
-                momentum=settings.momentum, nesterov=settings.nesterov, weight_decay=settings.weight_decay
-            ),
-            segments=module.segments,
-            seed=settings.seed,
-        )
-        self.schedule = schedule
-        self.evaluate = Evaluator(self.task, evaluated, device)
-        self.tally = Tally(num_agents)
+        settings = self.settings
+        self.schedule = Schedule(settings.lr, settings.schedule, self.steps, self.steps_per_epoch, settings.warmup)
+        parts = assemble(settings, self.task, self.network, self.algorithm, shards, self.schedule)
+        self.simulation, self.evaluate, self.settings = parts.simulation, parts.evaluate, parts.settings
+        self.memory, self.notes = parts.memory, parts.notes
+        self.tally = Tally(self.network.num_agents)
         self.history: list[dict[str, Any]] = []
         self.seconds = 0.0
 
@@ -125,30 +111,33 @@ class Training:
         self,
         folder: RunFolder | None = None,
         on_step: OnStep | None = None,
-        stop: Callable[[], bool] | None = None,
+        stop: Stop | None = None,
     ) -> Result:
         """Train to the end, until `stop` says so, or until a loss is not finite; then sum up."""
-        with cpu_threads(self.settings.threads):
+        with arithmetic(self.settings):
             return self._run(folder, on_step, stop)
 
-    def _run(self, folder: RunFolder | None, on_step: OnStep | None, stop: Callable[[], bool] | None) -> Result:
+    def _run(self, folder: RunFolder | None, on_step: OnStep | None, stop: Stop | None) -> Result:
         begun, status = time.perf_counter(), "finished"
         if not self.history:
             self._record(folder)
         save_every = self.settings.checkpoint_every * self.steps_per_epoch
         while self.simulation.t < self.steps:
-            if stop is not None and stop():
-                status = "interrupted"
+            if stop is not None and (reason := stop()):
+                status = reason if isinstance(reason, str) else "interrupted"
                 break
             try:
                 self.tally.add(self.simulation.step())
+                save = folder is not None and self.simulation.t % save_every == 0 and self.simulation.t < self.steps
+                if save or self._due():
+                    self.simulation.watch.look()
             except NonFinite as error:
                 status = str(error)
                 if self.history[-1]["step"] != self.simulation.t:
                     self._record(folder)
                 break
             row = self._record(folder) if self._due() else None
-            if folder is not None and self.simulation.t % save_every == 0:
+            if folder is not None and save:
                 folder.save(self.state_dict())
             if on_step is not None:
                 on_step(self.simulation.t, row)
@@ -196,7 +185,7 @@ class Training:
             "step": t,
             "epoch": t / self.steps_per_epoch,
             "lr": self.schedule.at(t),
-            **self.evaluate(self.simulation.x),
+            **self.evaluate(self.simulation.x, self._buffers),
             "train_loss": self.tally.train_loss("interval"),
             "predict": self.tally.predict("interval"),
             "message_age": self.tally.message_age("interval"),
@@ -209,10 +198,15 @@ class Training:
         return row
 
     @property
+    def _buffers(self) -> dict[str, Tensor]:
+        return self.simulation.statistics.buffers if self.simulation.statistics is not None else {}
+
+    @property
     def _message_bytes(self) -> int:
-        """The size of one message: the vectors that the algorithm declares."""
-        x = self.simulation.x
-        return len(self.simulation.mailbox.message) * x.shape[1] * x.element_size()
+        """The size of one message: the vectors that the algorithm declares, and statistics that travel along."""
+        x, statistics = self.simulation.x, self.simulation.statistics
+        extra = statistics.bytes_sent if statistics is not None else 0
+        return len(self.simulation.mailbox.message) * x.shape[1] * x.element_size() + extra
 
     def _summary(self, status: str, folder: RunFolder | None) -> dict[str, Any]:
         settings, network, last = self.settings, self.network, self.history[-1]
@@ -244,6 +238,11 @@ class Training:
             "tau_discovered": self.tau,
             "lr": settings.lr,
             "options": dict(settings.options),
+            "execution": settings.execution,
+            "precision": settings.precision,
+            "norm_stats": settings.norm_stats if self._buffers else None,
+            "memory_estimate": self.memory.on_device,
+            "memory_peak": peak_bytes(settings.device),
             "status": status,
             "seconds": self.seconds,
             "run_dir": str(folder.path) if folder else None,

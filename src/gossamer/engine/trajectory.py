@@ -46,6 +46,10 @@ class FunctionSource:
         assert self.loss_function is not None
         return torch.as_tensor(self.loss_function(x, step)).to(x)
 
+    def gradient_elsewhere(self, x: Float[Tensor, "n d"], step: int) -> Float[Tensor, "n d"]:
+        """Call the gradient function at another point."""
+        return self.gradient(x, step)[0]
+
     def fresh_gradient(self, x: Float[Tensor, "n d"], step: int) -> Float[Tensor, "n d"]:
         """Call the gradient function once more: a stochastic one draws anew."""
         return self.gradient(x, step)[0]

@@ -2,5 +2,6 @@
 
 from gossamer.nn.flat import FlatModule
 from gossamer.nn.models import MODELS, make_model
+from gossamer.nn.stack import Stacked, stack
 
-__all__ = ["MODELS", "FlatModule", "make_model"]
+__all__ = ["MODELS", "FlatModule", "Stacked", "make_model", "stack"]

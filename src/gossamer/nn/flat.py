@@ -1,24 +1,19 @@
 """A module as a function of one flat vector, so that N agents are the rows of one [N, d] tensor."""
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import nn
 
 from gossamer.errors import UserError
-from gossamer.shapes import Float, Tensor
+from gossamer.shapes import Bool, Float, Tensor
 
 
 class FlatModule:
     """A template module: where each parameter lies in a flat vector, and the module's output for such a vector."""
 
     def __init__(self, module: nn.Module) -> None:
-        buffers = [name for name, _ in module.named_buffers()]
-        if buffers:
-            raise UserError(
-                f"the model keeps state besides its parameters ('{buffers[0]}', as BatchNorm does), which agents do "
-                "not exchange; use GroupNorm or LayerNorm instead"
-            )
         self.module = module
         self.names = [name for name, _ in module.named_parameters()]
         self.shapes = [parameter.shape for parameter in module.parameters()]
@@ -26,14 +21,28 @@ class FlatModule:
         if not self.segments:
             raise UserError("the model has no parameters to train")
 
+    @property
+    def size(self) -> int:
+        """The number of parameters."""
+        return sum(self.segments)
+
+    @property
+    def frozen(self) -> Bool[Tensor, " d"]:
+        """Which parameters are not to be trained."""
+        flags = [torch.full((parameter.numel(),), not parameter.requires_grad) for parameter in self.module.parameters()]
+        return torch.cat(flags)
+
     def initial(self) -> Float[Tensor, " d"]:
         """Return the template's own parameters, flat."""
         return torch.cat([parameter.detach().reshape(-1) for parameter in self.module.parameters()])
 
-    def __call__(self, flat: Float[Tensor, " d"], inputs: Tensor) -> Tensor:
-        """Return the module's output on `inputs` with the parameters in `flat`."""
+    def __call__(
+        self, flat: Float[Tensor, " d"], inputs: Tensor, buffers: Mapping[str, Tensor] | None = None
+    ) -> Tensor:
+        """Return the module's output on `inputs` with the parameters in `flat`; given buffers are moved in place."""
         pieces = flat.split(list(self.segments))
         parameters = {
             name: piece.view(shape) for name, piece, shape in zip(self.names, pieces, self.shapes, strict=True)
         }
-        return torch.func.functional_call(self.module, parameters, (inputs,))  # type: ignore[no-any-return]
+        values = {**parameters, **(buffers or {})}
+        return torch.func.functional_call(self.module, values, (inputs,))  # type: ignore[no-any-return]

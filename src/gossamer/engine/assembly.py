@@ -1,0 +1,114 @@
+"""From settings and parts to a simulation that is ready to run: examples, models, histories, evaluation."""
+
+import dataclasses
+from dataclasses import dataclass
+
+import torch
+
+from gossamer.algorithms import Algorithm
+from gossamer.engine.execution import Execution, choose_execution, make_execution
+from gossamer.engine.execution.base import Setup
+from gossamer.engine.feed import Feed
+from gossamer.engine.gradients import TaskSource
+from gossamer.engine.local import LocalOptimizer, Schedule
+from gossamer.engine.memory import Memory, check_fits, estimate
+from gossamer.engine.metrics import Evaluator
+from gossamer.engine.parts import arithmetic, check_device
+from gossamer.engine.settings import Settings
+from gossamer.engine.simulation import Simulation
+from gossamer.engine.statistics import Statistics
+from gossamer.errors import UserError
+from gossamer.network import Network
+from gossamer.shapes import Tensor
+from gossamer.tasks import Task
+
+_chosen: dict[tuple[object, ...], tuple[str, dict[str, float]]] = {}  # so that runs side by side are run alike
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """What a run consists of, and what there is to say before it starts."""
+
+    simulation: Simulation
+    evaluate: Evaluator
+    settings: Settings  # with the execution that was chosen
+    memory: Memory
+    notes: tuple[str, ...]
+
+
+def assemble(
+    settings: Settings, task: Task, network: Network, algorithm: Algorithm, shards: list[Tensor], schedule: Schedule
+) -> Assembly:
+    """Build all parts. What is refused is refused before anything large is allocated."""
+    device, num_agents = check_device(settings.device), network.num_agents
+    settings = _complete(settings, task)
+    dtype: torch.dtype = getattr(torch, settings.dtype)
+    local = LocalOptimizer(momentum=settings.momentum, nesterov=settings.nesterov, weight_decay=settings.weight_decay)
+    setup = Setup(
+        task, task.fresh_module(settings.seed), num_agents, device, dtype, settings.precision, settings.compile
+    )
+    memory = estimate(setup, algorithm, network, batch=settings.batch, plain=local.plain, history=settings.history)
+    check_fits(memory, device)
+
+    def feed(purpose: str) -> Feed:
+        augment = settings.augment == "crop-flip"
+        dtype = setup.working_dtype
+        return Feed(task, shards, settings.batch, settings.seed, device, dtype, augment=augment, purpose=purpose)
+
+    batches = feed("batches")
+    with arithmetic(settings):
+        settings, notes = _with_execution(settings, setup, batches)
+    execution = make_execution(settings.execution, setup)
+    statistics = Statistics(execution.buffers, mixed=settings.norm_stats == "mixed") if execution.buffers else None
+    simulation = Simulation(
+        algorithm,
+        network,
+        TaskSource(execution, batches, feed("fresh-batches"), settings.seed),
+        task.initial(settings.init, num_agents, settings.seed).to(device=device, dtype=dtype),
+        lr=schedule.at,
+        local=local,
+        segments=setup.module.segments,
+        seed=settings.seed,
+        history=settings.history,
+        statistics=statistics,
+    )
+    calibration = feed("calibration") if execution.buffers and settings.norm_stats == "recalibrated" else None
+    evaluator = Evaluator(_evaluating(settings.execution, setup), calibration)
+    return Assembly(simulation, evaluator, settings, memory, (*notes, f"memory {memory}"))
+
+
+def _complete(settings: Settings, task: Task) -> Settings:
+    """Decide what was left open, and refuse what does not go together."""
+    augment = settings.augment
+    if augment == "auto":
+        augment = "crop-flip" if task.augments else "none"
+    if augment == "crop-flip" and task.train.x.dim() != 4:
+        raise UserError(f"augment=crop-flip moves images, but an input of {task.name} is none; use augment=none")
+    if settings.precision != "float32" and settings.dtype != "float32":
+        raise UserError(f"precision={settings.precision} computes with less than dtype={settings.dtype}; use one of them")
+    if settings.precision == "bf16" and settings.execution in ("vmap", "loop"):
+        raise UserError(f"precision=bf16 needs execution=stacked, got {settings.execution}")
+    if settings.compile and settings.execution in ("vmap", "loop"):
+        raise UserError(f"compile needs execution=stacked, got {settings.execution}")
+    return dataclasses.replace(settings, augment=augment)
+
+
+def _with_execution(settings: Settings, setup: Setup, feed: Feed) -> tuple[Settings, tuple[str, ...]]:
+    """Take the execution that was asked for, the stacked one on a GPU, or else the fastest."""
+    if settings.execution != "auto":
+        return settings, ()
+    if setup.device != "cpu" or settings.precision == "bf16" or settings.compile:
+        return dataclasses.replace(settings, execution="stacked"), ()
+    task = setup.task
+    model = id(task.model) if task.model_name == "custom" else task.model_name
+    key = (task.name, model, setup.num_agents, settings.batch, settings.dtype, settings.threads)
+    if key not in _chosen:
+        _chosen[key] = choose_execution(setup, *feed.load(feed.draw(0)))
+    name, seconds = _chosen[key]
+    measured = ", ".join(f"{other} {1000 * value:.3g} ms" for other, value in seconds.items())
+    return dataclasses.replace(settings, execution=name), (f"execution {name} (a gradient takes {measured})",)
+
+
+def _evaluating(name: str, setup: Setup) -> Execution:
+    """Make the execution of an evaluation: one agent more, the average; no compiler, since nothing is differentiated."""
+    return make_execution(name, dataclasses.replace(setup, num_agents=setup.num_agents + 1, compile=False))

@@ -1,0 +1,63 @@
+"""What every way of running N models offers: gradients, losses and outputs of all of them at once."""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import nn
+
+from gossamer.nn import FlatModule
+from gossamer.shapes import Float, Tensor
+from gossamer.tasks import Task
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What an execution is made for."""
+
+    task: Task
+    module: FlatModule  # its own copy: an execution may change it
+    num_agents: int
+    device: str
+    dtype: torch.dtype  # of states and gradients
+    precision: str = "float32"
+    compile: bool = False
+
+    @property
+    def working_dtype(self) -> torch.dtype:
+        """The type in which the model computes."""
+        return torch.bfloat16 if self.precision == "bf16" else self.dtype
+
+
+class Execution(ABC):
+    """N models with the parameters x [N, d]. `buffers` holds what else each keeps, [N, *shape] by name."""
+
+    name: ClassVar[str]
+    running: nn.Module  # the module whose layers run: settings of theirs, such as a momentum, count for all agents
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.buffers: dict[str, Tensor] = {}
+        self.parameters = torch.empty((setup.num_agents, setup.module.size), dtype=setup.dtype, device=setup.device)
+        self._frozen = setup.module.frozen.to(setup.device)
+        self._any_frozen = bool(self._frozen.any())
+
+    def gradient(
+        self, x: Float[Tensor, "n d"], inputs: Tensor, targets: Tensor
+    ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
+        """Return each agent's gradient and loss on its batch, in training mode: running statistics move."""
+        g, loss = self._gradient(x, inputs, targets)
+        return (g.masked_fill(self._frozen, 0) if self._any_frozen else g), loss
+
+    @abstractmethod
+    def _gradient(self, x: Float[Tensor, "n d"], inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Return gradients and losses."""
+
+    @abstractmethod
+    def outputs(self, x: Float[Tensor, "n d"], inputs: Tensor, *, training: bool = False) -> Tensor:
+        """Return each agent's outputs on its inputs, without gradients; in evaluation mode unless told otherwise."""
+
+    def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the loss of one agent, in full precision."""
+        return self.setup.task.loss(outputs.to(self.setup.dtype), targets)

@@ -1,0 +1,65 @@
+"""Which execution a run takes: the one that was asked for, or on a CPU the one that measures fastest."""
+
+import copy
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+
+from gossamer.engine.execution.base import Execution, Setup
+from gossamer.engine.execution.looped import LoopExecution
+from gossamer.engine.execution.stacked import StackedExecution
+from gossamer.engine.execution.vmapped import VmapExecution
+from gossamer.errors import UserError
+from gossamer.shapes import Tensor
+
+EXECUTIONS: dict[str, type[Execution]] = {
+    execution.name: execution for execution in (StackedExecution, VmapExecution, LoopExecution)
+}
+MARGIN = 1.2  # another execution must beat the stacked one by this factor: a near tie should not change with the weather
+LARGEST_BATCH = 16  # examples of an agent that a measurement takes
+
+
+def make_execution(name: str, setup: Setup) -> Execution:
+    """Make an execution, with a copy of the module for itself."""
+    return EXECUTIONS[name](replace(setup, module=copy.deepcopy(setup.module)))
+
+
+def choose_execution(setup: Setup, inputs: Tensor, targets: Tensor) -> tuple[str, dict[str, float]]:
+    """Return the fastest execution for these examples, and the seconds that a gradient takes with each.
+
+    One that cannot run the model at all is left out.
+    """
+    inputs, targets = inputs[:, :LARGEST_BATCH], targets[:, :LARGEST_BATCH]
+    seconds: dict[str, float] = {}
+    failures = []
+    for name in EXECUTIONS:
+        try:
+            seconds[name] = _measure(make_execution(name, setup), inputs, targets)
+        except (UserError, RuntimeError) as error:
+            failures.append(error)
+    if not seconds:
+        raise failures[0]
+    handicap = {name: value * (1 if name == "stacked" else MARGIN) for name, value in seconds.items()}
+    return min(handicap, key=handicap.__getitem__), seconds
+
+
+def _measure(execution: Execution, inputs: Tensor, targets: Tensor) -> float:
+    """Return the best of a few timings: the first call sets things up, and long calls are not repeated."""
+    x = execution.setup.module.initial().to(execution.parameters).repeat(len(inputs), 1)
+
+    def run() -> None:
+        execution.gradient(x, inputs, targets)
+
+    timings = [_timed(run)]
+    while len(timings) < 4 and sum(timings) < 1:
+        timings.append(_timed(run))
+    return min(timings)
+
+
+def _timed(run: Callable[[], None]) -> float:
+    before = time.perf_counter()
+    with torch.random.fork_rng(devices=[]):  # dropout must not move the run's own draws
+        run()
+    return time.perf_counter() - before

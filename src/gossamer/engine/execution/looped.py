@@ -1,0 +1,41 @@
+"""N models one after the other: what every peer of this library does, and the measure of all others."""
+
+import torch
+
+from gossamer.engine.execution.base import Execution, Setup
+from gossamer.shapes import Float, Tensor
+
+
+class LoopExecution(Execution):
+    """A Python loop over agents."""
+
+    name = "loop"
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        module = setup.module
+        self.running = module.module.to(device=setup.device, dtype=setup.dtype)
+        self.buffers = {
+            name: buffer.detach().expand(setup.num_agents, *buffer.shape).clone()
+            for name, buffer in module.module.named_buffers()
+        }
+
+    def _gradient(self, x: Float[Tensor, "n d"], inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        self.running.train()
+        gradients, losses = [], []
+        for agent, flat in enumerate(x):
+            leaf = flat.detach().requires_grad_()
+            loss = self.loss(self._run(agent, leaf, inputs[agent]), targets[agent])
+            gradients.append(torch.autograd.grad(loss, leaf)[0])
+            losses.append(loss.detach())
+        return torch.stack(gradients), torch.stack(losses)
+
+    @torch.no_grad()
+    def outputs(self, x: Float[Tensor, "n d"], inputs: Tensor, *, training: bool = False) -> Tensor:
+        """Return each agent's outputs on its inputs."""
+        self.running.train(training)
+        return torch.stack([self._run(agent, flat, inputs[agent]) for agent, flat in enumerate(x)]).to(x.dtype)
+
+    def _run(self, agent: int, flat: Tensor, inputs: Tensor) -> Tensor:
+        buffers = {name: buffer[agent] for name, buffer in self.buffers.items()}  # views, which the model moves
+        return self.setup.module(flat.to(self.setup.working_dtype), inputs, buffers)

@@ -1,0 +1,68 @@
+"""All agents in one network: grouped convolutions, batched products, norms over all agents' channels (nn/stack)."""
+
+from collections.abc import Callable
+
+import torch
+
+from gossamer.engine.execution.base import Execution, Setup
+from gossamer.nn import kernels, stack
+from gossamer.shapes import Float, Tensor
+
+
+class StackedExecution(Execution):
+    """The parameters of the stacked network are views of one [N, d] tensor, so that a state is set by one copy."""
+
+    name = "stacked"
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        self.running = self.network = stack(setup.module.module, setup.num_agents)
+        self.network.to(device=setup.device, dtype=setup.dtype)
+        self.network.bind(self.parameters).compute_in(setup.working_dtype)
+        self._leaves = [leaf.requires_grad_() for leaf in self.network.stacked_parameters().values()]
+        self.buffers = self.network.stacked_buffers()
+        self._losses = torch.func.vmap(self.loss)
+        self._step: Callable[..., tuple[Tensor, ...]] = self._forward_backward
+        self._compiled = False
+
+    def _gradient(self, x: Float[Tensor, "n d"], inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        self._set(x)
+        self.network.train()
+        if self.setup.compile and not self._compiled:
+            self._step, self._compiled = self._fuse(inputs, targets), True
+        loss, *gradients = self._step(inputs, targets)
+        return torch.cat([gradient.reshape(len(x), -1) for gradient in gradients], dim=1), loss
+
+    def _forward_backward(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+        losses = self._losses(self.network(inputs), targets)
+        gradients = torch.autograd.grad(losses.sum(), self._leaves, materialize_grads=True)
+        return losses.detach(), *gradients
+
+    def _fuse(self, inputs: Tensor, targets: Tensor) -> Callable[..., tuple[Tensor, ...]]:
+        """Record the operations of a step, backward pass and all, and let torch.compile fuse them."""
+        from torch.fx.experimental.proxy_tensor import make_fx
+
+        held = [*self._leaves, *self.buffers.values()]
+        before = [tensor.detach().clone() for tensor in held]
+
+        def step(held: list[Tensor], inputs: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
+            return self._forward_backward(inputs, targets)
+
+        with kernels.switched_off():  # they would run, but leave no trace
+            graph = make_fx(step)(held, inputs, targets)
+        for tensor, value in zip(held, before, strict=True):
+            tensor.detach().copy_(value)
+        fused = torch.compile(graph)
+        return lambda inputs, targets: fused([tensor.detach() for tensor in held], inputs, targets)
+
+    @torch.no_grad()
+    def outputs(self, x: Float[Tensor, "n d"], inputs: Tensor, *, training: bool = False) -> Tensor:
+        """Return each agent's outputs on its inputs."""
+        self._set(x)
+        self.network.train(training)
+        outputs: Tensor = self.network(inputs)
+        return outputs.to(self.setup.dtype)
+
+    def _set(self, x: Float[Tensor, "n d"]) -> None:
+        if x is not self.parameters:
+            self.parameters.copy_(x.detach())

@@ -1,0 +1,57 @@
+"""N models as one call of torch.func.vmap: less to set up than stacking, and for tiny models as good."""
+
+import torch
+
+from gossamer.engine.execution.base import Execution, Setup
+from gossamer.shapes import Float, Tensor
+
+Buffers = dict[str, Tensor]
+
+
+class VmapExecution(Execution):
+    """torch.func.vmap over the rows of [N, d]."""
+
+    name = "vmap"
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        module = setup.module
+        self.running = module.module.to(device=setup.device, dtype=setup.dtype)
+        self.buffers = {
+            name: buffer.detach().expand(setup.num_agents, *buffer.shape).clone()
+            for name, buffer in module.module.named_buffers()
+        }
+
+        def loss(flat: Tensor, buffers: Buffers, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Buffers]:
+            outputs, moved = run(flat, buffers, inputs)
+            return self.loss(outputs, targets), moved
+
+        def run(flat: Tensor, buffers: Buffers, inputs: Tensor) -> tuple[Tensor, Buffers]:
+            moved = {name: buffer.clone() for name, buffer in buffers.items()}  # a transform forbids changing its inputs
+            return module(flat.to(setup.working_dtype), inputs, moved), moved
+
+        # Dropout, if the model has any, draws a mask of its own for each agent.
+        self._gradient_and_loss = torch.func.vmap(
+            torch.func.grad_and_value(loss, has_aux=True), randomness="different"
+        )
+        self._outputs = torch.func.vmap(run, randomness="different")
+
+    def _gradient(self, x: Float[Tensor, "n d"], inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        self.running.train()
+        gradient, (loss, moved) = self._gradient_and_loss(x, self.buffers, inputs, targets)
+        self._keep(moved)
+        return gradient, loss
+
+    @torch.no_grad()
+    def outputs(self, x: Float[Tensor, "n d"], inputs: Tensor, *, training: bool = False) -> Tensor:
+        """Return each agent's outputs on its inputs."""
+        self.running.train(training)
+        outputs, moved = self._outputs(x, self.buffers, inputs)
+        if training:
+            self._keep(moved)
+        result: Tensor = outputs.to(self.setup.dtype)
+        return result
+
+    def _keep(self, moved: Buffers) -> None:
+        for name, value in moved.items():
+            self.buffers[name].copy_(value)

@@ -1,0 +1,61 @@
+"""What the agents' models are fed at a step: indices and crops drawn ahead, turned into examples on the device."""
+
+from dataclasses import dataclass
+
+import torch
+
+from gossamer.data import AugmentDraws, Batches, crop_flip
+from gossamer.data.batches import BLOCK
+from gossamer.shapes import Int, Tensor
+from gossamer.tasks import Task
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Which examples every agent takes, and how it crops and flips them."""
+
+    indices: Int[Tensor, "n b"]
+    crops: Int[Tensor, "n b 3"] | None = None
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The parts that are there."""
+        return [self.indices] if self.crops is None else [self.indices, self.crops]
+
+
+class Feed:
+    """The agents' mini-batches as a function of (seed, step); the examples lie on the device as they came."""
+
+    def __init__(
+        self,
+        task: Task,
+        shards: list[Tensor],
+        batch: int,
+        seed: int,
+        device: str,
+        dtype: torch.dtype,
+        *,
+        augment: bool = False,
+        purpose: str = "batches",
+    ) -> None:
+        self.task, self.device, self.dtype = task, device, dtype
+        self.examples = task.train.to(device)
+        self._batches = Batches(shards, batch, seed, purpose)
+        self._crops = AugmentDraws(seed, len(shards), batch, f"augment-{purpose}") if augment else None
+        self._held: tuple[int, Tensor, Tensor | None] | None = None  # the latest block, on the device
+
+    def draw(self, step: int) -> Draw:
+        """Return what the agents take at this step. A block of steps goes to the device at once."""
+        number, place = divmod(step, BLOCK)
+        if self._held is None or self._held[0] != number:
+            crops = None if self._crops is None else self._crops.block(number * BLOCK, BLOCK).to(self.device)
+            self._held = number, self._batches.block(number).to(self.device), crops
+        _, indices, crops = self._held
+        return Draw(indices[place], None if crops is None else crops[place])
+
+    def load(self, draw: Draw) -> tuple[Tensor, Tensor]:
+        """Return the inputs, ready for a model, and the targets: a function of tensors alone, so it can be recorded."""
+        inputs, targets = self.examples.x[draw.indices], self.examples.y[draw.indices]
+        if draw.crops is not None:
+            inputs = crop_flip(inputs, draw.crops)
+        return self.task.inputs(inputs, self.dtype), targets

@@ -1,0 +1,116 @@
+"""How much memory a run will need, told before it starts rather than by a crash."""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from gossamer.algorithms import Algorithm, Past
+from gossamer.engine.execution.base import Setup
+from gossamer.engine.mailbox import planned_rings
+from gossamer.errors import UserError
+from gossamer.network import Network
+from gossamer.shapes import Tensor
+
+WORKING_COPIES = 8  # [N, d]: x, its copy in the model, g, v, momentum, the next x, and products on the way
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes by purpose; `histories` may lie on the host instead of the device."""
+
+    states: int
+    histories: int
+    activations: int
+    data: int
+    histories_on_host: bool = False
+
+    @property
+    def on_device(self) -> int:
+        """What must fit beside the model."""
+        return self.states + self.activations + self.data + (0 if self.histories_on_host else self.histories)
+
+    def __str__(self) -> str:
+        parts = {"states": self.states, "histories": self.histories, "activations": self.activations, "data": self.data}
+        listed = ", ".join(f"{name} {in_words(value)}" for name, value in parts.items())
+        place = " (histories on the host)" if self.histories_on_host else ""
+        return f"about {in_words(self.on_device)}: {listed}{place}"
+
+
+def in_words(count: float) -> str:
+    """Return a number of bytes as a person reads it."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+def estimate(
+    setup: Setup, algorithm: Algorithm, network: Network, *, batch: int, plain: bool, history: str
+) -> Memory:
+    """Return what a run needs: exact for states and histories, from one small forward pass for activations."""
+    state = setup.num_agents * setup.module.size * setup.dtype.itemsize
+    names, depth = planned_rings(algorithm, network, plain=plain)
+    copies = WORKING_COPIES + (algorithm.past is Past.WINDOW)
+    examples = (setup.task.train, setup.task.test)
+    return Memory(
+        states=copies * state,
+        histories=len(names) * depth * (state // setup.dtype.itemsize * 2 if history == "bf16" else state),
+        activations=setup.num_agents * batch * _activation_bytes(setup),
+        data=sum(part.x.numel() * part.x.element_size() + part.y.numel() * 8 for part in examples),
+        histories_on_host=history == "host" and setup.device != "cpu",
+    )
+
+
+def _activation_bytes(setup: Setup) -> int:
+    """Return what autograd keeps for one example: counted in one forward pass of one agent on two of them."""
+    kept: dict[Any, int] = {}
+
+    def keep(tensor: Tensor) -> Tensor:
+        if not isinstance(tensor, torch.nn.Parameter):
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    task = setup.task
+    module = task.fresh_module(0).module.to(setup.dtype)
+    inputs = task.inputs(task.train.x[:2], setup.dtype)
+    with torch.random.fork_rng(devices=[]), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        module(inputs)
+    ratio = setup.working_dtype.itemsize / setup.dtype.itemsize
+    return int(sum(kept.values()) / 2 * ratio)
+
+
+def check_fits(memory: Memory, device: str) -> None:
+    """Refuse a run that cannot fit, with the option that would make it."""
+    free = free_bytes(device)
+    if free is None or memory.on_device <= free:
+        return
+    missing = memory.on_device - free
+    if memory.histories // 2 >= missing:
+        remedy = "use --history bf16"
+    elif device != "cpu" and memory.histories >= missing:
+        remedy = "use --history host"
+    elif memory.activations // 2 >= missing:
+        remedy = "use half the --batch or --precision bf16"
+    else:
+        remedy = "use fewer agents, a smaller --delay or a smaller --model"
+    raise UserError(f"this run needs {memory}, but {device} has {in_words(free)} free; {remedy}")
+
+
+def free_bytes(device: str) -> int | None:
+    """Return the memory that is free on a device, or None where nobody knows."""
+    if torch.device(device).type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123 - no path of the user's
+            fields = dict(line.split(":") for line in file)
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else None
+
+
+def peak_bytes(device: str) -> int | None:
+    """Return the most that this program has held on a GPU so far; None on a CPU, where others share the count."""
+    return torch.cuda.max_memory_allocated(device) if torch.device(device).type == "cuda" else None

@@ -1,0 +1,71 @@
+"""Stacked forms: how one kind of layer works on all agents at once, and the table of them."""
+
+from typing import Any, ClassVar, cast
+
+from torch import nn
+
+from gossamer.nn.stack.leaving import Session, step_out
+from gossamer.shapes import Tensor
+
+
+class Form(nn.Module):
+    """A kind of layer for n agents at once. A subclass writes `run`, and nothing else.
+
+    The layer itself takes the form: it keeps its identity, settings and children, and stays an instance of its own
+    class; its parameters and buffers are [n, *shape]. So `run` finds them where the layer's own forward did.
+    """
+
+    slow: ClassVar[bool] = False  # does no better than a loop over the agents, so that a user should know
+    layer_type: ClassVar[type[nn.Module]]  # the layer's own class
+    session: Session
+
+    @classmethod
+    def supports(cls, layer: nn.Module) -> bool:
+        """Say whether this layer, of the type that the form is registered for, can take the form."""
+        return True
+
+    def run(self, *inputs: Any, **options: Any) -> Any:
+        """Return the outputs [n, batch, ...] for inputs [n, batch, ...], in ordinary differentiable code."""
+        raise NotImplementedError
+
+    def forward(self, *inputs: Any, **options: Any) -> Any:
+        """Step out of the vmap and run."""
+        if not options:
+            return step_out(self.session, self.run, *inputs)
+        names, count = tuple(options), len(inputs)
+
+        def run(*values: Any) -> Any:
+            return self.run(*values[:count], **dict(zip(names, values[count:], strict=True)))
+
+        return step_out(self.session, run, *inputs, *options.values())
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a parameter of all agents to `run`, and of one agent to a container, as in F.linear(x, emb.weight)."""
+        value = super().__getattr__(name)
+        session = self.__dict__.get("session")
+        if session is None or session.anchor is None or not isinstance(value, Tensor):
+            return value
+        return step_out(session, lambda: value)
+
+
+FORMS: dict[type[nn.Module], type[Form]] = {}
+
+
+def register_form(layer_type: type[nn.Module], form: type[Form]) -> None:
+    """Give layers of exactly this type a stacked form. A form of a composite layer replaces its whole subtree."""
+    FORMS[layer_type] = form
+
+
+def form_of(layer: nn.Module) -> type[Form] | None:
+    """Return the form that this layer can take."""
+    form = FORMS.get(type(layer))
+    # Hooks and a forward of the instance's own expect one agent: they are served under the vmap.
+    changed = layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer)
+    return form if form is not None and not changed and form.supports(layer) else None
+
+
+def take_form(layer: nn.Module, form: type[Form], session: Session) -> None:
+    """Turn a layer, whose parameters and buffers are [n, *shape] already, into its form."""
+    layer_type = type(layer)
+    layer.__class__ = type(f"{form.__name__}[{layer_type.__name__}]", (form, layer_type), {"layer_type": layer_type})
+    cast(Form, layer).session = session

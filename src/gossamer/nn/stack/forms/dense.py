@@ -1,0 +1,68 @@
+"""Linear, Embedding and Dropout: batched products, one long table, one long mask."""
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from gossamer.nn.stack.form import Form, register_form
+from gossamer.shapes import Float, Int, Tensor
+
+
+class Linear(Form):
+    """One batched matrix product."""
+
+    weight: Float[Tensor, "n out in"]
+    bias: Float[Tensor, "n out"] | None
+
+    def run(self, x: Float[Tensor, "n *rest in"]) -> Float[Tensor, "n *rest out"]:
+        """Return x_i W_i^T + b_i for every agent i."""
+        rows = x if x.dim() == 3 else x.reshape(x.shape[0], -1, x.shape[-1])
+        weight = self.weight.to(x.dtype).mT
+        bias = None if self.bias is None else self.bias.to(x.dtype)[:, None]
+        y = torch.bmm(rows, weight) if bias is None else torch.baddbmm(bias, rows, weight)
+        return y if x.dim() == 3 else y.view(*x.shape[:-1], y.shape[-1])
+
+
+class Embedding(Form):
+    """One look-up in the agents' tables, laid end to end."""
+
+    weight: Float[Tensor, "n num size"]
+    padding_idx: int | None
+    max_norm: float | None
+    norm_type: float
+    scale_grad_by_freq: bool
+
+    @classmethod
+    def supports(cls, layer: nn.Module) -> bool:
+        """A sparse gradient cannot be cut into the agents' tables."""
+        return not getattr(layer, "sparse", True)
+
+    def run(self, indices: Int[Tensor, "n *rest"]) -> Float[Tensor, "n *rest size"]:
+        """Return each agent's rows."""
+        n, num, _ = self.weight.shape
+        start = torch.arange(0, n * num, num, device=indices.device).view(n, *[1] * (indices.dim() - 1))
+        # An index that leaves its own table must fail, not read a neighbour's: n * num is in no table.
+        inside = (indices >= 0) & (indices < num)
+        rows = torch.where(inside, indices + start, n * num)
+        table = self.weight.flatten(0, 1)
+        y = F.embedding(rows, table, None, self.max_norm, self.norm_type, self.scale_grad_by_freq)
+        y = y.to(self.session.dtype)
+        if self.padding_idx is None:
+            return y
+        # One table, but n rows of padding: their gradient is cut here, as torch does it for one.
+        return torch.where((indices == self.padding_idx).unsqueeze(-1), y.detach(), y)
+
+
+class Dropout(Form):
+    """One mask over all agents' activations, so that every agent draws its own."""
+
+    p: float
+
+    def run(self, x: Float[Tensor, "n *rest"]) -> Float[Tensor, "n *rest"]:
+        """Return the inputs with some of them zeroed. Never in place: an input shared by all agents is expanded."""
+        return F.dropout(x, self.p, self.training)
+
+
+register_form(nn.Linear, Linear)
+register_form(nn.Embedding, Embedding)
+register_form(nn.Dropout, Dropout)

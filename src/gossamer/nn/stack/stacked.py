@@ -1,0 +1,215 @@
+"""n agents as one module: `stacked = stack(module, n)`, `stacked(x)` for x [n, batch, ...]."""
+
+import contextlib
+import copy
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from gossamer.errors import UserError
+from gossamer.nn.stack.build import build, loose_slots
+from gossamer.nn.stack.folding import Layout
+from gossamer.nn.stack.leaving import Session
+from gossamer.nn.stack.undo import Undo
+from gossamer.shapes import Float, Tensor
+
+
+class StackWarning(UserWarning):
+    """A model that can be stacked, but with layers that gain little from it."""
+
+
+def stack(module: nn.Module, n: int) -> "Stacked":
+    """Return a module that runs n agents at once, each with its own copy of the parameters and buffers of `module`."""
+    if n < 1:
+        raise UserError(f"cannot stack {n} agents; use 1 or more")
+    if any(isinstance(part, Stacked) for part in module.modules()):
+        raise UserError("the module is stacked already; stack the module that it was made from")
+    stacked = Stacked(module, n)
+    if stacked.slow:
+        shown = ", ".join(stacked.slow[:4]) + (f" and {len(stacked.slow) - 4} more" if len(stacked.slow) > 4 else "")
+        warnings.warn(f"no stacked form for {shown}: correct, but slower", StackWarning, stacklevel=2)
+    return stacked
+
+
+class Stacked(nn.Module):
+    """n agents of one architecture. Made by `stack`."""
+
+    _template: nn.Module
+
+    def __init__(self, module: nn.Module, n: int) -> None:
+        super().__init__()
+        self.n = n
+        self.session = Session(n)
+        self.module, self.slow = build(module, self.session)
+        # Not a child: its parameters are nobody's.
+        self.__dict__["_template"] = copy.deepcopy(module)
+        loose = loose_slots(self.module)
+        # A tied parameter goes through the vmap once, so that it stays tied inside.
+        once = {slot.tensor: slot for slot in loose.values()}
+        places = {tensor: k for k, tensor in enumerate(once)}
+        self._slots = list(once.values())
+        self._place = {name: places[slot.tensor] for name, slot in loose.items()}
+        # Only its being batched matters, so it may stay on the CPU.
+        self._anchor = torch.zeros(n)
+        self._modes_seen: set[bool] = set()
+        self.training = module.training
+
+    def forward(self, *inputs: Any) -> Any:
+        """Return [n, batch, ...] for inputs [n, batch, ...]. What is no tensor is the same for all agents."""
+        for x in inputs:
+            if isinstance(x, Tensor) and (x.dim() == 0 or len(x) != self.n):
+                raise UserError(
+                    f"the input has shape {list(x.shape)} but there are {self.n} agents; give [{self.n}, batch, ...]"
+                )
+        with _kernels_that_vmap_knows(inputs):
+            try:
+                output, changed = self._all_agents(inputs)
+            except (RuntimeError, ValueError) as error:
+                if isinstance(error, UserError) or not OF_VMAP.search(str(error)):
+                    raise
+                raise _cannot_be_stacked(self._template, str(error)) from error
+        with torch.no_grad():
+            for name, value in changed.items():
+                self._slots[self._place[name]].tensor.copy_(value)
+        return output
+
+    def _all_agents(self, inputs: tuple[Any, ...]) -> tuple[Any, dict[str, Tensor]]:
+        """Run the vmap, in the fastest layout of feature maps that the module's own code can work with.
+
+        Code such as x.view(batch, -1) counts on a layout. Whether it is there shows in the first pass, in training and
+        in evaluation; a pass that fails for it is taken back and begun anew.
+        """
+        tensors = [self._working(slot.tensor) for slot in self._slots]
+        in_dims = (0, 0, *(0 if isinstance(x, Tensor) else None for x in inputs))
+        run = torch.func.vmap(self._one_agent, in_dims=in_dims, randomness="different")
+        if self.training in self._modes_seen:
+            return run(self._anchor, tensors, *inputs)
+        device = next((x.device for x in inputs if isinstance(x, Tensor)), self._anchor.device)
+        undo = Undo(self.module, device)
+        while True:
+            try:
+                result: tuple[Any, dict[str, Tensor]] = run(self._anchor, tensors, *inputs)
+            except RuntimeError as error:
+                if "view size is not compatible" not in str(error) or self.session.layout == Layout.PLAIN:
+                    raise
+            else:
+                self._modes_seen.add(self.training)
+                return result
+            undo.restore()
+            self.session.layout = Layout(self.session.layout + 1)
+
+    def _working(self, tensor: Tensor) -> Tensor:
+        """Return a parameter in the type of the activations: it may be added to them."""
+        return tensor.to(self.session.dtype) if tensor.is_floating_point() and tensor.requires_grad else tensor
+
+    def compute_in(self, dtype: torch.dtype | None) -> "Stacked":
+        """Compute in another type than that of the parameters, as bfloat16; inputs are expected in it."""
+        self.session.dtype = dtype
+        return self
+
+    def bind(self, flat: Float[Tensor, "n d"]) -> "Stacked":
+        """Let the parameters live in the rows of `flat`, in their order: what is written there is what they are."""
+        at = 0
+        for parameter in self.stacked_parameters().values():
+            shape = parameter.shape[1:]
+            parameter.data = flat.detach()[:, at : at + shape.numel()].view(self.n, *shape)
+            at += shape.numel()
+        return self
+
+    def _one_agent(self, anchor: Tensor, tensors: list[Tensor], *inputs: Any) -> tuple[Any, dict[str, Tensor]]:
+        """Return the module's output for one agent, and the buffers that it set anew instead of changing them."""
+        if not tensors:
+            return self.session.call(anchor, self.module, inputs), {}
+        given = {name: tensors[k] for name, k in self._place.items()}
+        values = dict(given)  # functional_call leaves here what the module made of them
+
+        def run(*inputs: Any) -> Any:
+            return torch.func.functional_call(self.module, values, inputs, tie_weights=False)
+
+        output = self.session.call(anchor, run, inputs)
+        return output, {name: value.detach() for name, value in values.items() if value is not given[name]}
+
+    def stacked_parameters(self) -> dict[str, Tensor]:
+        """Return the parameters, [n, *shape] each, by the names and in the order of the original module."""
+        return dict(self.module.named_parameters())
+
+    def stacked_buffers(self) -> dict[str, Tensor]:
+        """Return the buffers, [n, *shape] each, by the names and in the order of the original module."""
+        return dict(self.module.named_buffers())
+
+    def load(self, modules: Sequence[nn.Module]) -> "Stacked":
+        """Copy the parameters and buffers of n modules in, one for each agent; return the stack itself."""
+        if len(modules) != self.n:
+            raise UserError(f"cannot load {len(modules)} modules into a stack of {self.n} agents; give {self.n}")
+        mine = _tensors(self.module)
+        theirs = [_tensors(module) for module in modules]
+        wanted = {name: tensor.shape[1:] for name, tensor in mine.items()}
+        for i, tensors in enumerate(theirs):
+            _check_architecture(i, {name: tensor.shape for name, tensor in tensors.items()}, wanted)
+        with torch.no_grad():
+            for name, tensor in mine.items():
+                for row, one in zip(tensor, theirs, strict=True):
+                    row.copy_(one[name])
+        return self
+
+    def unstack(self) -> list[nn.Module]:
+        """Return n ordinary modules with the agents' values, copied."""
+        modules = [copy.deepcopy(self._template) for _ in range(self.n)]
+        mine = _tensors(self.module)
+        for i, module in enumerate(modules):
+            for name, tensor in _tensors(module).items():
+                tensor.data = mine[name].detach()[i].clone()
+                if isinstance(tensor, nn.Parameter):
+                    tensor.requires_grad_(mine[name].requires_grad).grad = None
+            self._copy_modes(self.module, module)
+        return modules
+
+    @staticmethod
+    def _copy_modes(source: nn.Module, target: nn.Module) -> None:
+        """Put every layer in the mode, training or evaluation, of its counterpart."""
+        for old, new in zip(source.modules(), target.modules(), strict=True):
+            new.training = old.training
+
+    def extra_repr(self) -> str:
+        """Say how many agents there are."""
+        return f"n={self.n}"
+
+
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    return dict(module.named_parameters()) | dict(module.named_buffers())
+
+
+def _check_architecture(i: int, shapes: dict[str, torch.Size], wanted: dict[str, torch.Size]) -> None:
+    for name in wanted | shapes:
+        if shapes.get(name) != wanted.get(name):
+            one, other = (list(s[name]) if name in s else "nothing" for s in (shapes, wanted))
+            raise UserError(
+                f"module {i} has {one} as '{name}' where the stack has {other}; load modules of the same architecture"
+            )
+
+
+@contextlib.contextmanager
+def _kernels_that_vmap_knows(inputs: tuple[Any, ...]) -> Iterator[None]:
+    """Steer torch's attention off fused kernels that cannot be batched: it would go agent by agent, or fail."""
+    fused = torch.backends.mha.get_fastpath_enabled()
+    flash = torch.backends.cuda.flash_sdp_enabled()  # asked on the CPU as well
+    torch.backends.mha.set_fastpath_enabled(False)
+    torch.backends.cuda.enable_flash_sdp(flash and any(isinstance(x, Tensor) and x.is_cuda for x in inputs))
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)
+        torch.backends.cuda.enable_flash_sdp(flash)
+
+
+# How torch's messages begin or what they name when code asks for what a vmap cannot know or do.
+OF_VMAP = re.compile(r"vmap|view size is not compatible|[Bb]atching rule|doesn't have storage|BatchedTensor")
+
+
+def _cannot_be_stacked(module: nn.Module, message: str) -> UserError:
+    reason = re.split(r"\. |\n| \(", message.strip())[0].rstrip(".")
+    return UserError(f"{type(module).__name__} cannot be stacked ({reason}); use execution=loop")
