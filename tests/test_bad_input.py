@@ -7,6 +7,7 @@ import torch
 
 import gossamer as gm
 from command import Command, files_under
+from gossamer.engine.checkpoint import Checkpoints, load_checkpoint
 
 SHORT = ("--epochs", 2, "--delay", 5)
 
@@ -241,11 +242,21 @@ def _plain_array(path):
         np.save(file, np.zeros(3))
 
 
-def _change(**arrays):
+def _of_format(value):
     def change(path):
         with np.load(path) as archive:
-            kept = dict(archive)
-        np.savez(path, **{**kept, **{name.replace("__", "."): value for name, value in arrays.items()}})
+            np.savez(path, **{**archive, "format": np.array(value)})
+
+    return change
+
+
+def _holding(*, kept=True, **values):
+    """Write a valid checkpoint with other content; a name's double underscores stand for dots."""
+
+    def change(path):
+        state = load_checkpoint(path) if kept else {}
+        path.unlink()  # or it would become the previous one
+        Checkpoints(path.parent).save({**state, **{name.replace("__", "."): value for name, value in values.items()}})
 
     return change
 
@@ -257,12 +268,12 @@ BAD_CHECKPOINTS = {
     "damaged": (_flip_a_byte, "damaged or truncated"),
     "text": (lambda path: path.write_text("hello"), "damaged or truncated"),
     "one array": (_plain_array, "damaged or truncated"),
-    "other arrays": (lambda path: np.savez(path, a=1), "has format 0, this version reads 1"),
-    "of the future": (_change(format=np.array(2)), "has format 2, this version reads 1"),
-    "of no format": (_change(format=np.array([1, 2])), "has format [1, 2], this version reads 1"),
-    "without parts": (lambda path: np.savez(path, format=1), "does not belong to this run's config.toml"),
-    "step that is none": (_change(simulation__t=np.array([1, 2])), "does not belong to this run's config.toml"),
-    "other agents": (_change(simulation__x=np.zeros((3, 7), np.float32)), "does not belong"),
+    "other arrays": (lambda path: np.savez(path, a=1), "has format 0, this version reads 2"),
+    "of the future": (_of_format(3), "has format 3, this version reads 2"),
+    "of no format": (_of_format([1, 2]), "has format [1, 2], this version reads 2"),
+    "without parts": (_holding(kept=False), "does not belong to this run's config.toml"),
+    "step that is none": (_holding(simulation__t=torch.tensor([1, 2])), "does not belong to this run's config.toml"),
+    "other agents": (_holding(simulation__x=torch.zeros(3, 7)), "does not belong"),
 }
 
 

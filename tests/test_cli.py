@@ -37,7 +37,7 @@ SHARED_FLAGS = (
 )
 
 FLAGS = {
-    "train": {*SHARED_FLAGS, "--preset", "--out", "--resume", "--json"},
+    "train": {*SHARED_FLAGS, "--preset", "--out", "--resume", "--time-limit", "--json"},
     "compare": {
         *(set(SHARED_FLAGS) - {"--algorithm"}),
         *("--algorithms", "-a", "--seeds", "--preset", "--out", "--plots", "--no-plots", "--json"),

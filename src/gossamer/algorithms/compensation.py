@@ -140,7 +140,7 @@ class Compensated(Algorithm):
     def _sender_terms(
         self, v: Float[Tensor, "m d"], g: Float[Tensor, "m d"], lr: float, age: int
     ) -> tuple[Float[Tensor, "m d"], Float[Tensor, "m d"] | None]:
-        """Return what each sender contributes, less the factors: the first order, and h where a displacement follows."""
+        """Return what each sender contributes, less factors: the first order, and h where a displacement follows."""
         squared = self._curvature(g if self.curvature == "loss" else v) if self.lam else None
         if not self.self_consistent:
             return v, squared

@@ -87,8 +87,10 @@ class PcAsgd(Predicting):
         if policy is None:
             chosen = self._choose(own, inbox, weights, pre, cli, late)
             share = chosen.to(own.x.dtype).mean(dim=1)
-            sizes = torch.tensor(self._segments(own), device=chosen.device)
-            x = torch.where(chosen.repeat_interleave(sizes, dim=1), pre, cli)
+            if self.granularity == "tensor":
+                sizes = torch.tensor(own.segments, device=chosen.device)
+                chosen = chosen.repeat_interleave(sizes, dim=1, output_size=own.x.shape[1])
+            x = torch.where(chosen, pre, cli)
         else:
             share = policy.at(own.t, self._uniform(weights, noise))
             x = torch.lerp(cli, pre, torch.where(late, share, 0)[:, None])

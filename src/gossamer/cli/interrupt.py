@@ -1,22 +1,33 @@
-"""Ctrl+C that loses nothing: the iteration is finished, the run saved, then the program ends."""
+"""A stop that loses nothing: the iteration is finished, the run saved, then the program ends."""
 
+import math
 import signal
+import time
 import types
 
 INTERRUPTED = 130  # the exit status that a shell expects after Ctrl+C
+STOPPED = ("interrupted", "time limit")  # the reasons below: runs with such a status are whole and can be resumed
 
 
 class Interrupt:
-    """Within the context, the first SIGINT or SIGTERM sets a flag; a second one ends the program at once."""
+    """Within the context, the first SIGINT or SIGTERM sets a flag; a second one ends the program at once.
 
-    def __init__(self) -> None:
+    Called, it gives the reason to stop: that a signal came, or that the time is over, counted from the start of the
+    context.
+    """
+
+    def __init__(self, time_limit: float | None = None) -> None:
         self.requested = False
+        self._seconds = math.inf if time_limit is None else time_limit
 
-    def __call__(self) -> bool:
-        """Say whether to stop."""
-        return self.requested
+    def __call__(self) -> str | None:
+        """Return why to stop now, or nothing."""
+        if self.requested:
+            return "interrupted"
+        return "time limit" if time.monotonic() >= self._deadline else None
 
     def __enter__(self) -> "Interrupt":
+        self._deadline = time.monotonic() + self._seconds
         self._before = {number: signal.signal(number, self._catch) for number in (signal.SIGINT, signal.SIGTERM)}
         return self
 

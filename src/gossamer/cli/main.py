@@ -11,6 +11,7 @@ import typer
 
 import gossamer
 from gossamer.cli.algorithms import algorithms
+from gossamer.cli.bench import bench
 from gossamer.cli.compare import compare, demo
 from gossamer.cli.interrupt import INTERRUPTED
 from gossamer.cli.network import network
@@ -40,7 +41,7 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
-for command in (train, compare, network, algorithms, demo):
+for command in (train, compare, network, algorithms, demo, bench):
     app.command()(_interruptible(command))
 
 

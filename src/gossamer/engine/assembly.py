@@ -85,7 +85,7 @@ def _complete(settings: Settings, task: Task) -> Settings:
     if augment == "crop-flip" and task.train.x.dim() != 4:
         raise UserError(f"augment=crop-flip moves images, but an input of {task.name} is none; use augment=none")
     if settings.precision != "float32" and settings.dtype != "float32":
-        raise UserError(f"precision={settings.precision} computes with less than dtype={settings.dtype}; use one of them")
+        raise UserError(f"precision={settings.precision} needs dtype=float32, got {settings.dtype}; change one of them")
     if settings.precision == "bf16" and settings.execution in ("vmap", "loop"):
         raise UserError(f"precision=bf16 needs execution=stacked, got {settings.execution}")
     if settings.compile and settings.execution in ("vmap", "loop"):
@@ -110,5 +110,5 @@ def _with_execution(settings: Settings, setup: Setup, feed: Feed) -> tuple[Setti
 
 
 def _evaluating(name: str, setup: Setup) -> Execution:
-    """Make the execution of an evaluation: one agent more, the average; no compiler, since nothing is differentiated."""
+    """Make the execution of an evaluation: one agent more, the average; nothing there is worth compiling."""
     return make_execution(name, dataclasses.replace(setup, num_agents=setup.num_agents + 1, compile=False))

@@ -63,11 +63,10 @@ class Drift:
 
     def _slide(self, step: int, drifts: dict[int, Tensor]) -> None:
         """Move the sums on to the next step now, while the ring still holds the states that leave them."""
-        newest = self.ring.at(step) if drifts else None
         self._drifts = {}
         for age, drift in drifts.items():
             oldest = self.ring.at(step - age)
-            moved = drift + (newest - oldest)
+            moved = drift + (self.ring.at(step) - oldest)
             self._drifts[age] = moved.sub_(self.ring.at(step + 1 - age) - oldest, alpha=age)
         self._step = step + 1
 
@@ -100,7 +99,5 @@ class Drift:
         self._step, self._slides = (int(value) for value in state["position"])
         like = self.ring.at(self._step)
         self._drifts = {
-            int(name.removeprefix("sum.")): drift.to(like)
-            for name, drift in state.items()
-            if name.startswith("sum.")
+            int(name.removeprefix("sum.")): drift.to(like) for name, drift in state.items() if name.startswith("sum.")
         }

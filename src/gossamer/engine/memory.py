@@ -38,7 +38,7 @@ class Memory:
         return f"about {in_words(self.on_device)}: {listed}{place}"
 
 
-def in_words(count: float) -> str:
+def in_words(count: int | float) -> str:
     """Return a number of bytes as a person reads it."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
@@ -47,9 +47,7 @@ def in_words(count: float) -> str:
     return f"{count:.3g} TB"
 
 
-def estimate(
-    setup: Setup, algorithm: Algorithm, network: Network, *, batch: int, plain: bool, history: str
-) -> Memory:
+def estimate(setup: Setup, algorithm: Algorithm, network: Network, *, batch: int, plain: bool, history: str) -> Memory:
     """Return what a run needs: exact for states and histories, from one small forward pass for activations."""
     state = setup.num_agents * setup.module.size * setup.dtype.itemsize
     names, depth = planned_rings(algorithm, network, plain=plain)

@@ -23,7 +23,7 @@ from gossamer.engine.memory import peak_bytes
 from gossamer.engine.metrics import Tally
 from gossamer.engine.parts import arithmetic, complete_settings, make_network
 from gossamer.engine.settings import Settings
-from gossamer.engine.simulation import NonFinite, Simulation
+from gossamer.engine.simulation import NonFinite
 from gossamer.errors import StabilityWarning, UserError
 from gossamer.network import Network, Scaled, broadcast
 from gossamer.shapes import Float, Tensor

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from gossamer.errors import UserError
 
 # A run with any other status ended because a loss was not finite.
-ORDERLY = ("finished", "interrupted")
+ORDERLY = ("finished", "interrupted", "time limit")
 
 
 @dataclass(frozen=True)

@@ -29,8 +29,7 @@ class FlatModule:
     @property
     def frozen(self) -> Bool[Tensor, " d"]:
         """Which parameters are not to be trained."""
-        flags = [torch.full((parameter.numel(),), not parameter.requires_grad) for parameter in self.module.parameters()]
-        return torch.cat(flags)
+        return torch.cat([torch.full((p.numel(),), not p.requires_grad) for p in self.module.parameters()])
 
     def initial(self) -> Float[Tensor, " d"]:
         """Return the template's own parameters, flat."""

@@ -17,7 +17,7 @@ from gossamer.shapes import Tensor
 EXECUTIONS: dict[str, type[Execution]] = {
     execution.name: execution for execution in (StackedExecution, VmapExecution, LoopExecution)
 }
-MARGIN = 1.2  # another execution must beat the stacked one by this factor: a near tie should not change with the weather
+MARGIN = 1.2  # by which another execution must beat the stacked one: a near tie should not change with the weather
 LARGEST_BATCH = 16  # examples of an agent that a measurement takes
 
 

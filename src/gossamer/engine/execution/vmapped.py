@@ -27,13 +27,11 @@ class VmapExecution(Execution):
             return self.loss(outputs, targets), moved
 
         def run(flat: Tensor, buffers: Buffers, inputs: Tensor) -> tuple[Tensor, Buffers]:
-            moved = {name: buffer.clone() for name, buffer in buffers.items()}  # a transform forbids changing its inputs
+            moved = {name: buffer.clone() for name, buffer in buffers.items()}  # a transform's inputs are fixed
             return module(flat.to(setup.working_dtype), inputs, moved), moved
 
         # Dropout, if the model has any, draws a mask of its own for each agent.
-        self._gradient_and_loss = torch.func.vmap(
-            torch.func.grad_and_value(loss, has_aux=True), randomness="different"
-        )
+        self._gradient_and_loss = torch.func.vmap(torch.func.grad_and_value(loss, has_aux=True), randomness="different")
         self._outputs = torch.func.vmap(run, randomness="different")
 
     def _gradient(self, x: Float[Tensor, "n d"], inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:

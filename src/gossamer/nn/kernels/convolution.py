@@ -21,7 +21,8 @@ def product_kernel(
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT_HEIGHT: tl.constexpr, OUT_WIDTH: tl.constexpr,
     KERNEL: tl.constexpr, STRIDE: tl.constexpr, PADDING: tl.constexpr,
     RESIDUAL: tl.constexpr, BACKWARD: tl.constexpr, PRECISION: tl.constexpr,
-    ROWS: tl.constexpr, IN_BLOCK: tl.constexpr, IN_BLOCKS: tl.constexpr, PARTIAL: tl.constexpr, OUT_BLOCK: tl.constexpr,
+    ROWS: tl.constexpr, IN_BLOCK: tl.constexpr, IN_BLOCKS: tl.constexpr, PARTIAL: tl.constexpr,
+    OUT_BLOCK: tl.constexpr,
 ):  # fmt: skip
     """y = conv(x) + residual for a tile of output pixels.
 
@@ -81,7 +82,7 @@ def weight_gradient_kernel(
     KERNEL: tl.constexpr, STRIDE: tl.constexpr, PADDING: tl.constexpr, PRECISION: tl.constexpr,
     ROWS: tl.constexpr, WINDOW: tl.constexpr, OUT_BLOCK: tl.constexpr, OUT_BLOCKS: tl.constexpr,
 ):  # fmt: skip
-    """parts[agent, split] = sum over a stretch of pixels of window^T dy; all rows of the kernel share one read of dy."""
+    """parts[agent, split] = sum over a stretch of pixels of window^T dy; the kernel's rows share one read of dy."""
     split, agent = tl.program_id(0), tl.program_id(1).to(tl.int64)
     count_in, count_out = in_vectors * IN_VECTOR, out_vectors * OUT_VECTOR
     window = (tl.program_id(2) // OUT_BLOCKS) * WINDOW + tl.arange(0, WINDOW)

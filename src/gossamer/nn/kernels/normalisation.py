@@ -10,10 +10,10 @@ import triton.language as tl
 
 @triton.jit
 def statistics_kernel(
-    x, parts, num_rows, rows_each, vectors,
+    x, parts, num_rows, rows_each, vectors, parts_count,
     VECTOR: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """parts[agent, split] = (mean, sum of squared deviations) of a stretch of pixels."""
+    """parts[agent, split] = (mean, sum of squared deviations) of a stretch of pixels; parts may be of more channels."""
     split, agent = tl.program_id(0), tl.program_id(1).to(tl.int64)
     count = vectors * VECTOR
     channels = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
@@ -35,15 +35,15 @@ def statistics_kernel(
         mean += shift * share
         squares += tl.sum(deviation * deviation, axis=0) + shift * shift * (seen * share)
         seen += here
-    at = (agent * tl.num_programs(0) + split) * 2 * count + channels
+    at = (agent * tl.num_programs(0) + split) * 2 * parts_count + channels
     tl.store(parts + at, mean, mask=in_range)
-    tl.store(parts + at + count, squares, mask=in_range)
+    tl.store(parts + at + parts_count, squares, mask=in_range)
 
 
 @triton.jit
 def finish_statistics_kernel(
     parts, weight, bias, running_mean, running_var, mean, rstd, scale, shift,
-    num_rows, rows_each, num_parts, count, weight_stride, bias_stride, momentum, epsilon,
+    num_rows, rows_each, num_parts, count, parts_count, weight_stride, bias_stride, momentum, epsilon,
     TRACK: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Merge the parts; scale = weight * rstd, shift = bias - mean * scale; move the running statistics."""
@@ -52,9 +52,9 @@ def finish_statistics_kernel(
     in_range = channels < count
     index = tl.arange(0, PARTS)
     valid = (index < num_parts)[:, None] & in_range[None, :]
-    at = (agent * num_parts + index)[:, None] * 2 * count + channels[None, :]
+    at = (agent * num_parts + index)[:, None] * 2 * parts_count + channels[None, :]
     means = tl.load(parts + at, mask=valid, other=0.0)
-    squares = tl.load(parts + at + count, mask=valid, other=0.0)
+    squares = tl.load(parts + at + parts_count, mask=valid, other=0.0)
     size = tl.minimum(rows_each, tl.maximum(num_rows - index * rows_each, 0)).to(tl.float32)
     centre = tl.sum(means * size[:, None], axis=0) / num_rows
     deviation = tl.where(valid, means - centre[None, :], 0.0)

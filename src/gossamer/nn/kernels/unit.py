@@ -19,6 +19,7 @@ from gossamer.shapes import Float, Tensor
 # everywhere.
 PROGRAMS = 528
 GRADIENT_PROGRAMS = 264
+STATISTICS_ROWS = 512  # a multiple of all tiles' rows, so that parts of different layers are of the same pixels
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ def _vector(count: int) -> int:
 
 def _block(count: int, limit: int = 64) -> int:
     """Return how many channels a program takes at once: a power of two that the matrix units can work with."""
-    return min(limit, max(16, triton.next_power_of_2(count)))
+    return int(min(limit, max(16, triton.next_power_of_2(count))))
 
 
 def _splits(num_rows: int, rows: int, programs: int) -> tuple[int, int]:
@@ -125,21 +126,42 @@ def _running(of: Norm) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def _statistics(x: Float[Tensor, "n b h w c"], of: Norm) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    n, num_rows, channels = x.shape[0], _rows(x), x.shape[-1]
+    channels = x.shape[-1]
+    splits, _ = plan_statistics(x)
+    parts = x.new_empty((x.shape[0], splits, 2, channels), dtype=torch.float32)
+    measure(x, parts, 0)
+    return merge(parts, _rows(x), channels, of, x)
+
+
+def plan_statistics(x: Float[Tensor, "n b h w c"]) -> tuple[int, int]:
+    """Return into how many parts the statistics of an agent are split, and the rows of each."""
+    return _splits(_rows(x), STATISTICS_ROWS, PROGRAMS // x.shape[0])
+
+
+def measure(x: Float[Tensor, "n b h w c"], parts: Float[Tensor, "n s 2 p"], first: int) -> None:
+    """Write means and squared deviations of x into the channels of `parts` from `first` on."""
+    n, channels = x.shape[0], x.shape[-1]
     block, vector = _block(channels), _vector(channels)
-    blocks, rows = triton.cdiv(channels, block), 8192 // block
-    splits, rows_each = _splits(num_rows, rows, PROGRAMS // (n * blocks))
-    parts = x.new_empty((n, splits, 2, channels), dtype=torch.float32)
-    norm.statistics_kernel[(splits, n, blocks)](
-        x, parts, num_rows, rows_each, channels // vector, VECTOR=vector, ROWS=rows, BLOCK=block
-    )
-    mean, rstd, scale, shift = x.new_empty((4, n, channels), dtype=torch.float32)
+    splits, rows_each = plan_statistics(x)
+    norm.statistics_kernel[(splits, n, triton.cdiv(channels, block))](
+        x, parts[:, :, :, first:], _rows(x), rows_each, channels // vector, parts.shape[-1],
+        VECTOR=vector, ROWS=min(STATISTICS_ROWS, 8192 // block), BLOCK=block,
+    )  # fmt: skip
+
+
+def merge(
+    parts: Float[Tensor, "n s 2 p"], num_rows: int, channels: int, of: Norm, like: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return mean, rstd, scale and shift of the first channels, and move the running statistics."""
+    n, splits = parts.shape[:2]
+    _, rows_each = plan_statistics(like)
+    mean, rstd, scale, shift = parts.new_empty((4, n, channels))
     track = of.running_mean is not None
     running_mean, running_var = (of.running_mean, of.running_var) if track else (mean, mean)
     norm.finish_statistics_kernel[(n, triton.cdiv(channels, 16))](
         parts, of.weight, of.bias, running_mean, running_var, mean, rstd, scale, shift,
-        num_rows, rows_each, splits, channels, of.weight.stride(0), of.bias.stride(0), of.momentum, of.epsilon,
-        TRACK=track, PARTS=triton.next_power_of_2(splits), BLOCK=16,
+        num_rows, rows_each, splits, channels, parts.shape[-1], of.weight.stride(0), of.bias.stride(0),
+        of.momentum, of.epsilon, TRACK=track, PARTS=triton.next_power_of_2(splits), BLOCK=16,
     )  # fmt: skip
     return mean, rstd, scale, shift
 
@@ -217,13 +239,13 @@ class Unit(torch.autograd.Function):
             return passed, *[None] * 8
         dy = dy.contiguous()
         passed = None if passed is None else passed.contiguous()
-        dweight = _weight_gradient(ctx, z, dy) if ctx.needs_input_grad[1] else None
+        dweight = _weight_gradient(ctx.size, z, dy, ctx.precision) if ctx.needs_input_grad[1] else None
         dx = dnorm_weight = dnorm_bias = None
         if scale is not None:
             before = (x, scale, shift, mean, rstd)
             dz, sums = _convolve(_spread(dy, ctx.size), taps, ctx.size.backward(), ctx.precision, before=before)
             dnorm_weight, dnorm_bias = _norm_gradient(sums)
-            dx = _past_norm(ctx, dz, x, scale, mean, rstd, dnorm_weight, dnorm_bias, passed)
+            dx = _past_norm(dz, before, dnorm_weight, dnorm_bias, passed, training=ctx.training)
         elif ctx.needs_input_grad[0]:
             dx, _ = _convolve(_spread(dy, ctx.size), taps, ctx.size.backward(), ctx.precision, residual=passed)
         return dx, dweight, dnorm_weight, dnorm_bias, dy if ctx.has_residual else None, *[None] * 4
@@ -250,31 +272,24 @@ def _norm_gradient(sums: Float[Tensor, "n t 2 c"]) -> tuple[Tensor, Tensor]:
 
 
 def _past_norm(
-    ctx: Any,
-    dz: Tensor,
-    x: Tensor,
-    scale: Tensor,
-    mean: Tensor,
-    rstd: Tensor,
-    dweight: Tensor,
-    dbias: Tensor,
-    passed: Tensor | None,
+    dz: Tensor, before: tuple[Tensor, ...], dweight: Tensor, dbias: Tensor, passed: Tensor | None, *, training: bool
 ) -> Tensor:
     """Return the gradient of x; it takes the place of dz, which nothing else reads."""
+    x, scale, _, mean, rstd = before
     n, num_rows, channels = x.shape[0], _rows(x), x.shape[-1]
     block, vector = _block(channels), _vector(channels)
     rows = 8192 // block
     norm.input_gradient_kernel[(triton.cdiv(num_rows, rows), n, triton.cdiv(channels, block))](
         dz, x, scale, mean, rstd, dweight, dbias, dz if passed is None else passed, dz,
-        num_rows, channels // vector, VECTOR=vector, TRAINING=ctx.training, PASSED=passed is not None,
+        num_rows, channels // vector, VECTOR=vector, TRAINING=training, PASSED=passed is not None,
         ROWS=rows, BLOCK=block,
     )  # fmt: skip
     return dz
 
 
-def _weight_gradient(ctx: Any, z: Tensor, dy: Tensor) -> Tensor:
+def _weight_gradient(size: Geometry, z: Tensor, dy: Tensor, precision: str) -> Tensor:
     """Return [n, k, c, kernel, kernel] in float32."""
-    size, n, num_rows = ctx.size, z.shape[0], _rows(dy)
+    n, num_rows = z.shape[0], _rows(dy)
     out_block = _block(size.channels_out)
     # Three accumulators of window x out_block must fit into the registers; a window that is cut is cut at a tap.
     window = min(64 if size.channels_in == 64 else 128, 4096 // out_block, _block(size.kernel * size.channels_in, 128))
@@ -287,7 +302,7 @@ def _weight_gradient(ctx: Any, z: Tensor, dy: Tensor) -> Tensor:
     taps = size.kernel**2
     parts = z.new_empty((n, splits, taps, size.channels_in, size.channels_out), dtype=torch.float32)
     conv.weight_gradient_kernel[(splits, n, blocks)](
-        z, dy, parts, num_rows, rows_each, **size.arguments(ctx.precision),
+        z, dy, parts, num_rows, rows_each, **size.arguments(precision),
         ROWS=rows, WINDOW=window, OUT_BLOCK=out_block, OUT_BLOCKS=out_blocks, num_stages=stages,
     )  # fmt: skip
     shape = (n, size.channels_out, size.channels_in, size.kernel, size.kernel)

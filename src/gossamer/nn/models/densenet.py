@@ -38,6 +38,10 @@ class DenseLayer(nn.Module):
         return self.join(x, self.units(x))  # type: ignore[no-any-return]
 
 
+class DenseBlock(nn.Sequential):
+    """Dense layers one after the other, at one resolution. As a unit it runs fused when agents are stacked."""
+
+
 def make_densenet(spec: Spec, shape: tuple[int, ...], num_classes: int) -> nn.Module:
     """Make a net from 'densenet:100', 'densenet:40,k=24' or 'densenet:40,k=12,plain'."""
     spec.allow(most_numbers=1, words=("plain",), values=("k",))
@@ -50,7 +54,7 @@ def make_densenet(spec: Spec, shape: tuple[int, ...], num_classes: int) -> nn.Mo
     )
     for block in range(1, BLOCKS + 1):
         dense = [DenseLayer(channels + i * growth, growth, bottleneck=compact) for i in range(n)]
-        layers[f"block{block}"] = nn.Sequential(*dense)
+        layers[f"block{block}"] = DenseBlock(*dense)
         channels += n * growth
         if block < BLOCKS:
             kept = channels // 2 if compact else channels

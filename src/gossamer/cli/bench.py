@@ -1,0 +1,104 @@
+"""`gossamer bench`: speed and memory on the machine at hand, beside other ways to do the same."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.table import Table
+
+from gossamer.cli.display import err, make_progress, print_json, print_table
+from gossamer.cli.interrupt import INTERRUPTED
+from gossamer.engine.checkpoint import write_text
+from gossamer.experiments.bench import CASES, Plan, choose_cases, load_all, make_plan, save, to_markdown
+from gossamer.experiments.bench.cases import Case, run_case
+from gossamer.experiments.bench.render import to_facts, to_text_table
+from gossamer.experiments.bench.results import make_record
+
+
+def bench(
+    *,
+    device: Annotated[str | None, typer.Option(help="torch device (default cuda if there is one, else cpu).")] = None,
+    cases: Annotated[
+        str | None,
+        typer.Option(help=f"Names with commas between them: {', '.join(CASES)} (default: what suits the device)."),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Iterations in a timed block (default: each case's own number).")
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="float32, tf32 or bf16 (default bf16 on a GPU, float32 on a CPU).")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes: a first look, not a measurement.")] = False,
+    out_dir: Annotated[Path, typer.Option("--out", help="Folder in which results are kept.")] = Path("benchmarks"),
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+) -> None:
+    """Measure this engine beside other ways to train the same models on this machine.
+
+    Keeps the figures in results-DEVICE.json and writes RESULTS.md from all such files in the folder. Ctrl+C keeps
+    what was measured so far.
+
+    Example: gossamer bench --cases mlp,algorithms --device cpu
+    """
+    plan = make_plan(device, precision, steps, quick=quick)
+    chosen = choose_cases(cases, plan)
+    load_all(out_dir)  # a file that cannot be read is told now, not after an hour
+    records, interrupted = _measure(plan, chosen, out_dir)
+    if json:
+        print_json({"cases": records, "interrupted": interrupted, "results_dir": str(out_dir)})
+    else:
+        for record in records:
+            _print_record(record)
+    if interrupted:
+        print(f"gossamer: interrupted; what was measured is in {out_dir}", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED)
+    if not json:
+        print(f"RESULTS.md and the figures of this device are in {out_dir}")
+
+
+def _measure(plan: Plan, chosen: list[Case], folder: Path) -> tuple[list[dict[str, Any]], bool]:
+    """Run the cases, writing after each of them; return the records and whether Ctrl+C ended it."""
+    records: list[dict[str, Any]] = []
+    for number, one in enumerate(chosen, start=1):
+        try:
+            with _telling(plan, f"{one.name} ({number} of {len(chosen)})") as told:
+                measured = run_case(one, told)
+        except KeyboardInterrupt:
+            return records, True
+        record = make_record(plan, one, measured)
+        if any("ms" in row or "peak" in row for row in measured.rows):
+            records.append(record)
+            save(folder, plan.device, record)
+            write_text(folder / "RESULTS.md", to_markdown(load_all(folder)))
+        if measured.interrupted:
+            return records, True
+    return records, False
+
+
+@contextmanager
+def _telling(plan: Plan, title: str) -> Iterator[Plan]:
+    """Show on standard error what is being measured: a moving line on a terminal, elsewhere one line a case."""
+    if not err.is_terminal:
+        print(f"gossamer: measuring {title}", file=sys.stderr)
+        yield plan
+        return
+    with make_progress() as progress:
+        bar = progress.add_task(title, total=None, note="")
+        yield plan.saying(lambda text: progress.update(bar, advance=1, note=text))
+
+
+def _print_record(record: dict[str, Any]) -> None:
+    headings, rows = to_text_table(record)
+    title = f"{record['title']}, {record['environment']['device']}\n{record['about']}"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for position, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if position else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    print_table(table)
+    for fact in to_facts(record):
+        print(fact)
+    print()

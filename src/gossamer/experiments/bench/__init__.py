@@ -1,0 +1,9 @@
+"""Speed and memory of the engine, measured beside other ways to train N agents on the same machine."""
+
+from gossamer.experiments.bench import scale, speed  # noqa: F401 - importing them puts their cases on the list
+from gossamer.experiments.bench.cases import CASES, choose_cases
+from gossamer.experiments.bench.plan import Plan, make_plan
+from gossamer.experiments.bench.render import to_markdown
+from gossamer.experiments.bench.results import load_all, save
+
+__all__ = ["CASES", "Plan", "choose_cases", "load_all", "make_plan", "save", "to_markdown"]

@@ -1,0 +1,182 @@
+"""A block of DenseNet-BC for stacked agents: every layer reads all channels before it and adds a few.
+
+The channels of a block live in one buffer; a layer writes its own behind the others, so that nothing is copied to be
+joined. A channel never changes, so its statistics are taken once, for all layers that read it; only scale and shift
+differ from layer to layer. The wide 1 x 1 convolutions apply norm and ReLU as they read (pointwise.py). Backward, all
+layers add their gradients into one buffer.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import triton
+
+from gossamer.nn.kernels import convolution as conv
+from gossamer.nn.kernels import pointwise, unit
+from gossamer.nn.kernels.unit import Geometry, Norm
+from gossamer.shapes import Float, Tensor
+
+ALIGNMENT = 8  # channels: rows of the buffer begin at multiples of 16 bytes
+ROWS = 128
+BLOCK = 64  # channels that a program takes at once
+PER_LAYER = 6  # differentiable tensors: weight, norm weight and norm bias of the 1 x 1 and of the 3 x 3 unit
+
+
+@dataclass(frozen=True)
+class DenseNorms:
+    """The norms of one layer."""
+
+    wide: Norm
+    narrow: Norm
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """The first channels of a buffer [n, b, h, w, s], and the affine map of a norm on them."""
+
+    buffer: Float[Tensor, "n b h w s"]
+    count: int
+    mean: Float[Tensor, "n c"]
+    rstd: Float[Tensor, "n c"]
+    scale: Float[Tensor, "n c"]
+    shift: Float[Tensor, "n c"]
+
+    @property
+    def blocks(self) -> int:
+        """How many programs share the channels."""
+        return triton.cdiv(self.count, BLOCK)  # type: ignore[no-any-return]
+
+    def grid(self, rows: int, last: int) -> tuple[int, int, int]:
+        """Return one program for each tile of pixels, agent and block of channels."""
+        return triton.cdiv(self.num_rows, rows), self.buffer.shape[0], last
+
+    @property
+    def num_rows(self) -> int:
+        """Pixels of one agent."""
+        return self.buffer[0].numel() // self.buffer.shape[-1]
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """What every kernel is told of the buffer."""
+        return {"stride_vectors": self.buffer.shape[-1] // ALIGNMENT, "count": self.count, "VECTOR": ALIGNMENT}
+
+
+def _arrange(weight: Float[Tensor, "n k c 1 1"], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return the weights as the kernels read them, forward and backward."""
+    n, out, count = weight.shape[:3]
+    width, out_block = triton.cdiv(count, BLOCK) * BLOCK, unit._block(out, 128)
+    forward, backward = torch.empty((2, n, width * out_block), dtype=dtype, device=weight.device)
+    source = weight if weight[0].is_contiguous() else weight.contiguous()
+    pointwise.arrange_weight_kernel[(triton.cdiv(width * out_block, 1024), n)](
+        source, forward, backward, source.stride(0), count, out, WIDTH=width, OUT_BLOCK=out_block, BLOCK=1024
+    )
+    return forward, backward
+
+
+def _forward(x: Prefix, weight: Tensor, out: int, precision: str) -> Float[Tensor, "n b h w k"]:
+    """Return the 1 x 1 convolution of the normalised prefix, with arranged weights."""
+    y = x.buffer.new_empty((*x.buffer.shape[:-1], out))
+    pointwise.forward_kernel[x.grid(ROWS, 1)](
+        x.buffer, x.scale, x.shift, weight, y, x.num_rows, count_out=out, PRECISION=precision,
+        ROWS=ROWS, BLOCK=BLOCK, BLOCKS=x.blocks, OUT_BLOCK=unit._block(out, 128), **x.sizes,
+    )  # fmt: skip
+    return y
+
+
+def _backward(
+    x: Prefix, weight: Tensor, dy: Tensor, dx: Tensor, precision: str, *, training: bool
+) -> tuple[Tensor, Tensor]:
+    """Add the gradient of the prefix to dx; return those of the norm's weight and bias."""
+    n, out = dy.shape[0], dy.shape[-1]
+    sums = dy.new_empty((n, triton.cdiv(x.num_rows, ROWS), 2, x.count), dtype=torch.float32)
+
+    def run(dweight: Tensor, dbias: Tensor, *, to_sum: bool) -> None:
+        pointwise.backward_kernel[x.grid(ROWS, x.blocks)](
+            x.buffer, x.scale, x.shift, x.mean, x.rstd, weight, dy, dweight, dbias, dx, sums, x.num_rows,
+            count_out=out, PRECISION=precision, SUMS=to_sum, TRAINING=training,
+            ROWS=ROWS, BLOCK=BLOCK, BLOCKS=x.blocks, OUT_BLOCK=unit._block(out, 128), **x.sizes,
+        )  # fmt: skip
+
+    run(sums, sums, to_sum=True)
+    dweight, dbias = unit._norm_gradient(sums)
+    run(dweight, dbias, to_sum=False)
+    return dweight, dbias
+
+
+def _weight_gradient(x: Prefix, dy: Float[Tensor, "n b h w k"], precision: str) -> Float[Tensor, "n k c 1 1"]:
+    n, out, rows = dy.shape[0], dy.shape[-1], 64
+    splits, rows_each = unit._splits(x.num_rows, rows, max(1, unit.PROGRAMS // (n * x.blocks)))
+    parts = dy.new_empty((n, splits, x.count, out), dtype=torch.float32)
+    pointwise.weight_gradient_kernel[(splits, n, x.blocks)](
+        x.buffer, x.scale, x.shift, dy, parts, x.num_rows, rows_each, count_out=out,
+        PRECISION=precision, ROWS=rows, BLOCK=BLOCK, OUT_BLOCK=unit._block(out, 128), **x.sizes,
+    )  # fmt: skip
+    dweight = dy.new_empty((n, out, x.count, 1, 1), dtype=torch.float32)
+    conv.finish_weight_gradient_kernel[(triton.cdiv(x.count * out, 64), n)](
+        parts, dweight, splits, 1, x.count, out, SPLITS=triton.next_power_of_2(splits), BLOCK=64
+    )
+    return dweight
+
+
+class DenseBlock(torch.autograd.Function):
+    """The input's channels and, behind them, those of every layer."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, norms: list[DenseNorms], precision: str, *tensors: Tensor) -> Tensor:
+        """Run the block on [n, b, h, w, c]."""
+        n, start, growth = x.shape[0], x.shape[-1], tensors[3].shape[1]
+        total = start + len(norms) * growth
+        width = triton.cdiv(total, ALIGNMENT) * ALIGNMENT
+        buffer = x.new_zeros((*x.shape[:-1], width))  # what is not written yet is read, so it must be finite
+        splits, _ = unit.plan_statistics(x)
+        parts = x.new_empty((n, splits, 2, width), dtype=torch.float32)
+        saved: list[Tensor] = []
+        new, at = x, 0
+        for index, of in enumerate(norms):
+            wide, _, _, narrow, _, _ = tensors[PER_LAYER * index : PER_LAYER * (index + 1)]
+            buffer[..., at : at + new.shape[-1]] = new
+            if of.wide.training:
+                unit.measure(new, parts, at)
+            at += new.shape[-1]
+            affine = unit.merge(parts, unit._rows(x), at, of.wide, x) if of.wide.training else unit._running(of.wide)
+            wide_taps, wide_back_taps = _arrange(wide, x.dtype)
+            inner = _forward(Prefix(buffer, at, *affine), wide_taps, wide.shape[1], precision)
+            taps, back_taps = unit._arrange(narrow, x.dtype)
+            z, *prepared = unit.normalise(inner, of.narrow)
+            size = Geometry(x.shape[2], x.shape[3], narrow.shape[2], growth, 3, 1, 1)
+            new, _ = unit._convolve(z, taps, size, precision)
+            saved += [*affine, inner, z, back_taps, *prepared, wide_back_taps]
+        buffer[..., at : at + growth] = new
+        ctx.save_for_backward(buffer, *saved)
+        ctx.start, ctx.growth, ctx.precision, ctx.training = start, growth, precision, norms[0].wide.training
+        return buffer[..., :total]
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients of x and of all layers' tensors."""
+        buffer, *saved = ctx.saved_tensors
+        each = 12
+        dx = buffer.new_zeros(buffer.shape)
+        dx[..., : dy.shape[-1]] = dy
+        gradients: list[Tensor] = []
+        for index in reversed(range(len(saved) // each)):
+            of_layer = saved[each * index : each * (index + 1)]
+            count = ctx.start + index * ctx.growth
+            dnew = dx[..., count : count + ctx.growth].contiguous()
+            gradients = [*_layer_backward(ctx, Prefix(buffer, count, *of_layer[:4]), of_layer[4:], dnew, dx), *gradients]
+        return dx[..., : ctx.start].contiguous(), None, None, *gradients
+
+
+def _layer_backward(ctx: Any, prefix: Prefix, saved: list[Tensor], dnew: Tensor, dx: Tensor) -> list[Tensor]:
+    """Add a layer's gradient to dx; return those of its six tensors."""
+    inner, z, taps, mean, rstd, scale, shift, wide = saved
+    size = Geometry(inner.shape[2], inner.shape[3], inner.shape[-1], ctx.growth, 3, 1, 1)
+    dnarrow = unit._weight_gradient(size, z, dnew, ctx.precision)
+    before = (inner, scale, shift, mean, rstd)
+    dz, sums = unit._convolve(dnew, taps, size.backward(), ctx.precision, before=before)
+    dnarrow_weight, dnarrow_bias = unit._norm_gradient(sums)
+    dinner = unit._past_norm(dz, before, dnarrow_weight, dnarrow_bias, None, training=ctx.training)
+    dwide = _weight_gradient(prefix, dinner, ctx.precision)
+    dwide_weight, dwide_bias = _backward(prefix, wide, dinner, dx, ctx.precision, training=ctx.training)
+    return [dwide, dwide_weight, dwide_bias, dnarrow, dnarrow_weight, dnarrow_bias]

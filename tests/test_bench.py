@@ -1,0 +1,282 @@
+"""The benchmark compares like with like and keeps its books; nothing here depends on how fast anything is."""
+
+import json
+import os
+import signal
+
+import pytest
+import torch
+
+import gossamer as gm
+from command import Command
+from gossamer.engine.execution import make_execution
+from gossamer.engine.execution.base import Setup
+from gossamer.experiments.bench import CASES, make_plan
+from gossamer.experiments.bench.floor import elements_moved
+from gossamer.experiments.bench.measure import Contestant, Race, Timing, copy_rate
+from gossamer.experiments.bench.render import to_markdown, to_text_table
+from gossamer.experiments.bench.results import device_name, load_all, path_of, save
+from gossamer.experiments.bench.rivals import NaiveLoop, OneModel, Vmapped
+from gossamer.experiments.bench.scale import over_base
+from gossamer.experiments.bench.speed import OURS, compared
+from gossamer.experiments.bench.workloads import SEED, Workload
+from gossamer.nn import make_model
+
+QUICK = ("bench", "--device", "cpu", "--quick")
+PLAN = make_plan("cpu", None, None, quick=True)
+NET = Workload("preresnet:8", "ring:3", 4, 2, (3, 8, 8), 60)
+
+
+@pytest.fixture
+def command(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return Command(capsys)
+
+
+def measured(command: Command, *arguments: object) -> dict:
+    outcome = command(*QUICK, *arguments, "--json")
+    assert outcome.status == 0, outcome.err
+    return outcome.document
+
+
+def record(case="mlp", ms=2.0, **changes):
+    made = {
+        "case": case,
+        "title": case,
+        "about": "small",
+        "command": f"gossamer bench --cases {case}",
+        "environment": {"device": "D", "cpus": 2, "python": "3", "torch": "2", "triton": None, "gossamer": "0"}
+        | {"date": "2000-01-01"},
+        "rows": [{"label": "gossamer", "ms": ms, "low": 1.0, "high": 3.0}],
+        "facts": {},
+        "quick": False,
+        "interrupted": False,
+    }
+    return made | changes
+
+
+# The comparison is honest.
+
+
+@pytest.mark.parametrize("rival", [NaiveLoop, Vmapped])
+def test_a_rival_computes_the_gradients_of_the_engine(rival):
+    task = NET.task()
+    inputs, targets = NET.batch_of(PLAN, task)
+    made = rival(task, inputs, targets)
+    made.step()
+    setup = Setup(task, task.fresh_module(SEED), 3, "cpu", torch.float32)
+    truth, _ = make_execution("stacked", setup).gradient(task.initial("common", 3, SEED), inputs, targets)
+    torch.testing.assert_close(made.gradient(), truth, rtol=1e-3, atol=1e-5)
+    assert truth.abs().max() > 0.01
+
+
+def test_a_rival_begins_with_the_batch_of_the_engine():
+    task = NET.task()
+    training = NET.training(PLAN, task)
+    feed = training.simulation.source.feed
+    for mine, theirs in zip(NET.batch_of(PLAN, task), feed.load(feed.draw(0)), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
+
+
+def test_rivals_take_steps_of_sgd():
+    task = NET.task()
+    inputs, targets = NET.batch_of(PLAN, task)
+    start = task.fresh_module(SEED).initial()
+    loop, vmapped = NaiveLoop(task, inputs, targets), Vmapped(task, inputs, targets)
+    for _ in range(2):
+        loop.step()
+        vmapped.step()
+    ends = torch.stack([torch.cat([p.detach().flatten() for p in module.parameters()]) for module in loop.modules])
+    assert (ends != start).any(dim=1).all()
+    stacked = torch.cat([value.flatten(1) for value in vmapped.parameters.values()], dim=1)
+    torch.testing.assert_close(ends - start, stacked - start, rtol=0.01, atol=1e-6)
+    one = OneModel(task, inputs, targets, torch.float32)
+    before = [p.detach().clone() for p in one._module.parameters()]
+    one.step()
+    assert any((a != b).any() for a, b in zip(before, one._module.parameters(), strict=True))
+
+
+def test_the_engine_is_past_its_start_up_when_it_is_timed():
+    for case in ("preresnet", "thousand", "algorithms"):
+        longest = {"preresnet": 2, "thousand": 2, "algorithms": 5}[case]
+        assert len(CASES[case].run(PLAN).rows) > 0
+        # What `contestant` is given as warm-up in these cases.
+        assert longest + 2 <= 7
+
+
+def test_the_floor_counts_the_passes_of_every_unit():
+    net = make_model("preresnet:8", (3, 8, 8), 10)
+    # One block a stage: a unit of c -> k channels, then one of k -> k with a residual.
+    pixels, expected = 64, 0
+    for c, k, stride in ((16, 16, 1), (16, 32, 2), (32, 64, 2)):
+        out = pixels // stride**2
+        expected += 8 * c * pixels + 3 * k * out + (9 + 4) * k * out
+        pixels = out
+    assert elements_moved(net, (3, 8, 8)) == expected
+
+
+# Arithmetic.
+
+
+def test_ratios_are_times_over_the_first_one():
+    timings = {"a": Timing(2.0, 1.0, 3.0, 3), "b": Timing(5.0, 4.0, 6.0, 3)}
+    rows = compared(["a", "b", "c"], timings, {"c": "not installed"})
+    assert [row.get("faster") for row in rows] == [1.0, 2.5, None]
+    assert rows[2] == {"label": "c", "note": "not installed"}
+    without_ours = compared(["c", "b"], timings, {})
+    assert without_ours[1]["faster"] is None and without_ours[0]["note"] == "not measured"
+
+
+def test_algorithms_are_compared_at_the_same_delay():
+    entries = [("d-asgd", 20), ("pc-asgd", 20), ("d-asgd", 5), ("pc-asgd", 5)]
+    values = {"d-asgd at delay 20": 10.0, "pc-asgd at delay 20": 12.0, "d-asgd at delay 5": 4.0}
+    rows = over_base(entries, {label: Timing(ms, ms, ms, 1) for label, ms in values.items()})
+    assert [row.get("over") for row in rows] == [0.0, pytest.approx(0.2), 0.0, None]
+    assert rows[3]["note"] == "not measured"
+
+
+def test_a_timing_is_a_median_with_its_spread():
+    assert Timing.of([3.0, 1.0, 10.0]) == Timing(3.0, 1.0, 10.0, 3)
+    assert copy_rate("cpu", 1024) > 0
+
+
+# The race.
+
+
+def test_contestants_take_turns_after_their_warm_up():
+    calls = []
+    contestants = [Contestant(name, lambda name=name: calls.append(name), 2, 3) for name in "ab"]
+    race = Race("cpu", 2, lambda text: None)
+    timings = race.run(contestants)
+    assert "".join(calls) == "aabb" + "aaabbb" + "bbbaaa"
+    assert {label: timing.blocks for label, timing in timings.items()} == {"a": 2, "b": 2}
+
+
+def test_a_rival_that_cannot_run_is_noted_and_the_engine_is_not_excused():
+    def fails():
+        raise RuntimeError("no batching rule\nand more")
+
+    race = Race("cpu", 1, lambda text: None)
+    timings = race.run([Contestant("a", lambda: None, 1, 1), Contestant("b", fails, 1, 1, may_fail=True)])
+    assert set(timings) == {"a"} and race.notes == {"b": "no batching rule"}
+    with pytest.raises(RuntimeError, match="batching"):
+        Race("cpu", 1, lambda text: None).run([Contestant("b", fails, 1, 1)])
+
+
+def test_an_interrupt_keeps_the_blocks_so_far():
+    calls = []
+
+    def step():
+        calls.append(0)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+
+    race = Race("cpu", 9, lambda text: None)
+    timings = race.run([Contestant("a", step, 1, 1)])
+    assert race.interrupted and timings["a"].blocks == 3
+
+
+# Books.
+
+
+def test_another_case_is_added_and_the_same_one_replaced(tmp_path):
+    save(tmp_path, "cpu", record("mlp", 2.0))
+    save(tmp_path, "cpu", record("thousand", 7.0))
+    save(tmp_path, "cpu", record("mlp", 3.0))
+    save(tmp_path, "cpu", record("mlp", 4.0, quick=True))
+    save(tmp_path, "cpu", record("mlp", 9.0, interrupted=True))
+    found = [(one["case"], one["quick"], one["rows"][0]["ms"]) for one in load_all(tmp_path)]
+    assert found == [("mlp", False, 3.0), ("thousand", False, 7.0), ("mlp", True, 4.0)]
+
+
+def test_the_results_of_two_devices_stand_in_one_page(tmp_path):
+    save(tmp_path, "cpu", record())
+    theirs = record(environment=record()["environment"] | {"device": "GPU X", "triton": "9.9"})
+    (tmp_path / "results-gpu-x.json").write_text(json.dumps({"device": "GPU X", "cases": {"mlp": theirs}}))
+    page = to_markdown(load_all(tmp_path))
+    assert page.count("## mlp\n") == 1 and page.count("### ") == 2
+    assert "### GPU X" in page and "triton 9.9" in page and "| gossamer | 2 | 1 - 3 |" in page
+    assert page.count("`gossamer bench --cases mlp`") == 2 and "2 CPUs, Python 3, torch 2" in page
+
+
+def test_a_table_shows_the_columns_that_have_values():
+    rows = [{"label": "a", "delay": 5, "ms": 123.4, "low": None, "over": 0.5}, {"label": "b", "note": "gone"}]
+    headings, cells = to_text_table(record(rows=rows))
+    assert headings == ["what", "delay", "ms an iteration", "over D-ASGD", "note"]
+    assert cells == [["a", "5", "123", "+50.0 %", "-"], ["b", "-", "-", "-", "gone"]]
+
+
+# The command.
+
+
+def test_a_run_writes_json_and_a_page_and_a_second_one_adds_to_them(command, tmp_path):
+    document = measured(command, "--cases", "thousand", "--out", "b")
+    assert set(document) == {"cases", "interrupted", "results_dir"} and not document["interrupted"]
+    (one,) = document["cases"]
+    assert set(one) == set(record())
+    where = {"device", "cpus", "threads", "python", "torch", "triton", "gossamer", "date"}
+    assert set(one["environment"]) == where and one["environment"]["gossamer"] == gm.__version__
+    assert one["command"] == "gossamer bench --cases thousand --device cpu --precision float32 --quick"
+    measured(command, "--cases", "mlp", "--out", "b", "--steps", 1)
+    kept = json.loads(path_of(tmp_path / "b", "cpu").read_text())
+    assert kept["device"] == device_name("cpu") and kept["cases"]["thousand quick"] == one
+    page = (tmp_path / "b" / "RESULTS.md").read_text()
+    assert one["command"] in page and "--cases mlp --device cpu --precision float32 --steps 1 --quick" in page
+    assert page == to_markdown(load_all(tmp_path / "b"))
+
+
+def test_the_usual_cases_of_a_cpu_all_run(command):
+    document = measured(command)
+    assert [one["case"] for one in document["cases"]] == ["preresnet", "densenet", "mlp", "algorithms"]
+    by_case = {one["case"]: one for one in document["cases"]}
+    for name, rivals in (("preresnet", 3), ("densenet", 2), ("mlp", 3)):
+        rows = by_case[name]["rows"]
+        assert rows[0]["label"] == OURS and rows[0]["faster"] == 1 and len(rows) == 1 + rivals
+        assert all(row["faster"] == pytest.approx(row["ms"] / rows[0]["ms"]) for row in rows if "ms" in row)
+    assert {"bytes_moved", "copy_rate", "floor_ms", "over_floor"} == set(by_case["preresnet"]["facts"])
+    labels = {row["label"] for row in by_case["algorithms"]["rows"]}
+    assert {rule["name"] for rule in gm.algorithms.describe_algorithms()} | {"pc-asgd/theta=pv"} == labels
+
+
+def test_a_person_gets_tables(command):
+    outcome = command(*QUICK, "--cases", "mlp", "--out", "b")
+    assert outcome.status == 0 and outcome.err == "gossamer: measuring mlp (1 of 1)\n"
+    for text in ("times", "gossamer", "loop over modules", "RESULTS.md and the figures of this device are in b"):
+        assert text in outcome.out
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (("--cases", "preresnt"), ("preresnt", "did you mean 'preresnet'")),
+        (("--cases", ","), ("no case",)),
+        (("--cases", "memory"), ("memory", "CUDA")),
+        (("--device", "abacus"), ("abacus", "use cpu")),
+        (("--precision", "int3"), ("int3", "bf16")),
+        (("--steps", "0"), ("steps", "0")),
+    ],
+)
+def test_what_cannot_be_measured_is_refused(command, tmp_path, arguments, words):
+    line = command.refused("bench", "--device", "cpu", "--quick", *arguments)
+    assert all(word in line for word in words)
+    assert not list(tmp_path.iterdir())
+
+
+def test_results_that_cannot_be_read_are_refused_before_anything_runs(command, tmp_path):
+    (tmp_path / "results-x.json").write_text("{")
+    assert "results-x.json" in command.refused(*QUICK, "--out", tmp_path)
+
+
+def test_ctrl_c_keeps_the_cases_so_far(command, monkeypatch, tmp_path):
+    real = Workload.training
+
+    def interrupted(self, *arguments, **options):
+        if self.model.startswith("mlp"):
+            os.kill(os.getpid(), signal.SIGINT)
+        return real(self, *arguments, **options)
+
+    monkeypatch.setattr(Workload, "training", interrupted)
+    outcome = command(*QUICK, "--cases", "thousand,mlp", "--json")
+    assert outcome.status == 130 and "interrupted" in outcome.err
+    assert [one["case"] for one in outcome.document["cases"]] == ["thousand"] and outcome.document["interrupted"]
+    assert "thousand quick" in json.loads(path_of(tmp_path / "benchmarks", "cpu").read_text())["cases"]
