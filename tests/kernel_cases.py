@@ -49,7 +49,9 @@ def check(n, batch, height, width, channels, out, kernel, stride, has_norm, has_
         given = [None if t is None else t.to(dtype).requires_grad_() for t in (x, weight, *norm, residual)]
         statistics = [t.to(dtype) for t in (means.clone(), variances.clone())]
         y, copy = unit(given, statistics)
-        gradients = torch.autograd.grad([y, copy], [t for t in given if t is not None], [dy.to(dtype), around.to(dtype)])
+        gradients = torch.autograd.grad(
+            [y, copy], [t for t in given if t is not None], [dy.to(dtype), around.to(dtype)]
+        )
         return [y, *gradients, *statistics]
 
     def fused(given, statistics):

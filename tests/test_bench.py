@@ -1,5 +1,6 @@
 """The benchmark compares like with like and keeps its books; nothing here depends on how fast anything is."""
 
+import dataclasses
 import json
 import os
 import signal
@@ -11,20 +12,24 @@ import gossamer as gm
 from command import Command
 from gossamer.engine.execution import make_execution
 from gossamer.engine.execution.base import Setup
-from gossamer.experiments.bench import CASES, make_plan
+from gossamer.engine.simulation import Simulation
+from gossamer.experiments.bench import CASES, gossip, make_plan
 from gossamer.experiments.bench.floor import elements_moved
 from gossamer.experiments.bench.measure import Contestant, Race, Timing, copy_rate
 from gossamer.experiments.bench.render import to_markdown, to_text_table
 from gossamer.experiments.bench.results import device_name, load_all, path_of, save
 from gossamer.experiments.bench.rivals import NaiveLoop, OneModel, Vmapped
 from gossamer.experiments.bench.scale import over_base
-from gossamer.experiments.bench.speed import OURS, compared
+from gossamer.experiments.bench.speed import GOSSIPY, OURS, compared
 from gossamer.experiments.bench.workloads import SEED, Workload
 from gossamer.nn import make_model
 
 QUICK = ("bench", "--device", "cpu", "--quick")
 PLAN = make_plan("cpu", None, None, quick=True)
 NET = Workload("preresnet:8", "ring:3", 4, 2, (3, 8, 8), 60)
+
+ENVIRONMENT = {"device": "D", "cpus": 2, "threads": 1, "python": "3", "torch": "2", "triton": None, "gossamer": "0"}
+ENVIRONMENT["date"] = "2000-01-01"
 
 
 @pytest.fixture
@@ -45,8 +50,7 @@ def record(case="mlp", ms=2.0, **changes):
         "title": case,
         "about": "small",
         "command": f"gossamer bench --cases {case}",
-        "environment": {"device": "D", "cpus": 2, "python": "3", "torch": "2", "triton": None, "gossamer": "0"}
-        | {"date": "2000-01-01"},
+        "environment": ENVIRONMENT,
         "rows": [{"label": "gossamer", "ms": ms, "low": 1.0, "high": 3.0}],
         "facts": {},
         "quick": False,
@@ -96,12 +100,15 @@ def test_rivals_take_steps_of_sgd():
     assert any((a != b).any() for a, b in zip(before, one._module.parameters(), strict=True))
 
 
-def test_the_engine_is_past_its_start_up_when_it_is_timed():
-    for case in ("preresnet", "thousand", "algorithms"):
-        longest = {"preresnet": 2, "thousand": 2, "algorithms": 5}[case]
-        assert len(CASES[case].run(PLAN).rows) > 0
-        # What `contestant` is given as warm-up in these cases.
-        assert longest + 2 <= 7
+@pytest.mark.parametrize("case", ["preresnet", "mlp", "algorithms", "thousand"])
+def test_late_messages_are_there_before_the_engine_is_timed(case, monkeypatch):
+    seen = []
+    monkeypatch.setattr(Race, "run", lambda self, contestants: seen.extend(contestants) or {})
+    CASES[case].run(PLAN)
+    engines = [one for one in seen if isinstance(one.step.__self__, Simulation)]
+    assert engines and len({one.label for one in seen}) == len(seen)
+    for one in engines:
+        assert one.warm_up >= one.step.__self__.mailbox.network.delay.largest + 2
 
 
 def test_the_floor_counts_the_passes_of_every_unit():
@@ -113,6 +120,17 @@ def test_the_floor_counts_the_passes_of_every_unit():
         expected += 8 * c * pixels + 3 * k * out + (9 + 4) * k * out
         pixels = out
     assert elements_moved(net, (3, 8, 8)) == expected
+
+
+@pytest.mark.skipif(not gossip.installed(), reason="gossipy-dfl is not installed")
+def test_gossipy_takes_one_gradient_step_a_node_and_round():
+    work = Workload("mlp:4", "ring:3", 4, 2, (1, 4, 4), 60)  # it cannot average the counters of BatchNorm
+    task, steps = work.task(), []
+    inputs, targets = work.batch_of(PLAN, task)
+    counted = dataclasses.replace(task, loss=lambda *given: steps.append(0) or task.loss(*given))
+    seconds = gossip.rounds(counted, inputs, targets, gm.network("ring:3"), delay=2, count=4)
+    # At the start each node trains once; then 8 rounds, of which the first 2 see no message.
+    assert len(seconds) == 4 and len(steps) == 3 * (1 + 8 - 2)
 
 
 # Arithmetic.
@@ -176,6 +194,24 @@ def test_an_interrupt_keeps_the_blocks_so_far():
     assert race.interrupted and timings["a"].blocks == 3
 
 
+def test_memory_is_set_beside_what_the_engine_expects(monkeypatch):
+    # The counters of a GPU, on a machine without one.
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: None)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 5)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 12)
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: 20)
+    rows = CASES["memory"].run(PLAN).rows
+    assert [(row["label"], row["delay"], row["history"]) for row in rows] == [
+        (name, delay, kept) for name in ("pc-asgd", "d-asgd") for delay in (5, 20, 60) for kept in ("state", "bf16")
+    ]
+    for row in rows:
+        vectors = {"pc-asgd": 2, "d-asgd": 1}[row["label"]]
+        assert (row["peak"], row["reserved"]) == (7, 20)
+        assert row["formula"] == vectors * (row["delay"] + 2) * 8 * 226 * {"state": 4, "bf16": 2}[row["history"]]
+        assert row["estimate"] == sum(row[part] for part in ("states", "histories", "activations", "data"))
+        assert row["histories"] * (row["delay"] + 2) == row["formula"] * (row["delay"] + 1)
+
+
 # Books.
 
 
@@ -191,18 +227,18 @@ def test_another_case_is_added_and_the_same_one_replaced(tmp_path):
 
 def test_the_results_of_two_devices_stand_in_one_page(tmp_path):
     save(tmp_path, "cpu", record())
-    theirs = record(environment=record()["environment"] | {"device": "GPU X", "triton": "9.9"})
+    theirs = record(environment=ENVIRONMENT | {"device": "GPU X", "triton": "9.9"})
     (tmp_path / "results-gpu-x.json").write_text(json.dumps({"device": "GPU X", "cases": {"mlp": theirs}}))
     page = to_markdown(load_all(tmp_path))
     assert page.count("## mlp\n") == 1 and page.count("### ") == 2
     assert "### GPU X" in page and "triton 9.9" in page and "| gossamer | 2 | 1 - 3 |" in page
-    assert page.count("`gossamer bench --cases mlp`") == 2 and "2 CPUs, Python 3, torch 2" in page
+    assert page.count("`gossamer bench --cases mlp`") == 2 and "2 CPUs, 1 threads, Python 3, torch 2" in page
 
 
 def test_a_table_shows_the_columns_that_have_values():
     rows = [{"label": "a", "delay": 5, "ms": 123.4, "low": None, "over": 0.5}, {"label": "b", "note": "gone"}]
     headings, cells = to_text_table(record(rows=rows))
-    assert headings == ["what", "delay", "ms an iteration", "over D-ASGD", "note"]
+    assert headings == ["what", "delay", "ms/iteration", "over D-ASGD", "note"]
     assert cells == [["a", "5", "123", "+50.0 %", "-"], ["b", "-", "-", "-", "gone"]]
 
 
@@ -229,13 +265,19 @@ def test_the_usual_cases_of_a_cpu_all_run(command):
     document = measured(command)
     assert [one["case"] for one in document["cases"]] == ["preresnet", "densenet", "mlp", "algorithms"]
     by_case = {one["case"]: one for one in document["cases"]}
-    for name, rivals in (("preresnet", 3), ("densenet", 2), ("mlp", 3)):
+    for name, rivals in (("preresnet", 3), ("densenet", 2), ("mlp", 4)):
         rows = by_case[name]["rows"]
         assert rows[0]["label"] == OURS and rows[0]["faster"] == 1 and len(rows) == 1 + rivals
         assert all(row["faster"] == pytest.approx(row["ms"] / rows[0]["ms"]) for row in rows if "ms" in row)
     assert {"bytes_moved", "copy_rate", "floor_ms", "over_floor"} == set(by_case["preresnet"]["facts"])
     labels = {row["label"] for row in by_case["algorithms"]["rows"]}
     assert {rule["name"] for rule in gm.algorithms.describe_algorithms()} | {"pc-asgd/theta=pv"} == labels
+
+
+def test_a_rival_that_is_not_installed_is_said_to_be(command, monkeypatch):
+    monkeypatch.setattr(gossip, "installed", lambda: False)
+    rows = measured(command, "--cases", "mlp")["cases"][0]["rows"]
+    assert rows[-1] == {"label": GOSSIPY, "note": "not installed"}
 
 
 def test_a_person_gets_tables(command):

@@ -33,7 +33,8 @@ SHARED_FLAGS = (
     *("--reliable-delay", "--schedule", "--seed", "--startup", "--task", "--warmup", "--weight-decay"),
     *("--consensus-steps", "--criterion", "--curvature", "--gain", "--gradient-at", "--granularity", "--horizon"),
     *("--lam", "--lam-form", "--no-self-consistent", "--scope", "--self-consistent", "--source", "--test-batch"),
-    *("--theta", "--threads"),
+    *("--theta", "--threads", "--augment", "--compile", "--no-compile", "--data-dir", "--deterministic"),
+    *("--no-deterministic", "--execution", "--history", "--norm-stats", "--precision"),
 )
 
 FLAGS = {
@@ -48,6 +49,7 @@ FLAGS = {
     },
     "algorithms": {"--json"},
     "demo": {"--out", "--seeds", "--json"},
+    "bench": {"--device", "--cases", "--steps", "--precision", "--quick", "--out", "--json"},
 }
 
 
@@ -116,7 +118,17 @@ def test_train_is_simulate(command, tmp_path):
 def test_train_for_people_says_what_came_out_and_where(command):
     lines = command.well("train", *SHORT).out.splitlines()
     words = {line.split()[0]: line for line in lines}
-    assert list(words) == ["algorithm", "accuracy", "disagreement", "predicts", "sent", "time", "folder"]
+    assert list(words) == [
+        "execution",
+        "memory",
+        "algorithm",
+        "accuracy",
+        "disagreement",
+        "predicts",
+        "sent",
+        "time",
+        "folder",
+    ]
     assert words["folder"].endswith("runs/pc-asgd-paper-1-delay5-seed0") and "30.0 %" in words["predicts"]
     assert command.well("train", *SHORT).out.rstrip().endswith("runs/pc-asgd-paper-1-delay5-seed0-2")
 

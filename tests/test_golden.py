@@ -24,11 +24,19 @@ ITERATIONS = 50
 
 def measure(label):
     name, options = parse_algorithm(label)
-    settings = {"network": "paper-1", "delay": "5", "epochs": 5, "seed": 0, "dtype": "float64", "lr": 0.1}
+    settings = {
+        "network": "paper-1",
+        "delay": "5",
+        "epochs": 5,
+        "seed": 0,
+        "dtype": "float64",
+        "lr": 0.1,
+        "execution": "vmap",
+    }
     training = Training(make_settings({"algorithm": name, **options, **settings}))
     summary = training.run(stop=lambda: training.simulation.t == ITERATIONS).summary
     assert summary["iterations"] == ITERATIONS
-    row = training.evaluate(training.simulation.x)
+    row = training.evaluate(training.simulation.x, {})
     return {
         "loss_mean": sum(row["loss"]) / len(row["loss"]),
         "consensus_distance": sum(row["consensus"]) / len(row["consensus"]),

@@ -16,6 +16,7 @@ import torch
 
 from gossamer.algorithms.base import Algorithm, Late, Own, Past
 from gossamer.algorithms.options import option
+from gossamer.algorithms.steps import product
 from gossamer.errors import UserError
 from gossamer.shapes import Float, Tensor
 
@@ -115,7 +116,7 @@ class Compensated(Algorithm):
             v = late.message.get("v", late.message.get("g"))
             assert v is not None
             first, h = self._sender_terms(v, late.message.get("g", v), own.lr, late.age)
-            return w @ first, None if h is None else w_h @ h
+            return product(w, first), None if h is None else product(w_h, h)
         first_sum, h_sum = torch.zeros_like(own.x), torch.zeros_like(own.x) if self._uses_h else None
         assert own.evaluate is not None
         for sender in torch.nonzero(late.weights.any(dim=0))[:, 0].tolist():

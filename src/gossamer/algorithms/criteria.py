@@ -27,10 +27,16 @@ def score(
     inner = _by_segment(displacement * gradient, segments)
     if criterion == "decrease":
         return -inner
-    length = _by_segment(displacement * displacement, segments).sqrt()
+    length = _length_by_segment(displacement, segments)
     if criterion == "public-code":
-        return inner / (length * _by_segment(gradient * gradient, segments).sqrt() + TINY)
+        return inner / (length * _length_by_segment(gradient, segments) + TINY)
     return inner / (length + TINY) * (1 if criterion == "literal" else -1)
+
+
+def _length_by_segment(values: Float[Tensor, "a d"], segments: tuple[int, ...]) -> Float[Tensor, "a s"]:
+    """Return the length of each row's part in each parameter tensor."""
+    parts = values.split(list(segments), dim=1)
+    return torch.stack([torch.linalg.vector_norm(part, dim=1) for part in parts], dim=1)
 
 
 def _by_segment(values: Float[Tensor, "a d"], segments: tuple[int, ...]) -> Float[Tensor, "a s"]:

@@ -17,7 +17,7 @@ import torch
 from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Past, Update, Weights
 from gossamer.algorithms.options import option
 from gossamer.algorithms.registry import register
-from gossamer.algorithms.steps import mix_reliable
+from gossamer.algorithms.steps import add_product, mix_reliable
 from gossamer.errors import UserError
 from gossamer.network import Network
 
@@ -70,7 +70,7 @@ class DmAsgd(Algorithm):
             kappa, then = self.kappa(late.age), late.message["x"]
             heard = late.weights.sum(dim=1)
             if late.own_x is then:  # all agents are here: one product takes the differences
-                x.addmm_(late.weights - torch.diag(heard), then, alpha=kappa)
+                add_product(x, late.weights - torch.diag(heard), then, kappa)
             else:
                 x = x + kappa * (late.weights @ then - heard[:, None] * late.own_x)
         return Update(x)

@@ -4,10 +4,15 @@ A state is large and a matrix of weights small, so that time goes by how often s
 be done to the weights is done there.
 """
 
+import warnings
+
 import torch
 
 from gossamer.algorithms.base import Inbox, Own, Weights
 from gossamer.shapes import Bool, Float, Tensor
+
+SPARSE_FROM = 32 * 32  # weights; below, a dense product is as fast
+SPARSE_SHARE = 4  # a matrix is sparse when fewer than one in so many weights is not zero
 
 
 def mix_heard(own: Own, inbox: Inbox, weights: Weights) -> Float[Tensor, "a d"]:
@@ -15,7 +20,7 @@ def mix_heard(own: Own, inbox: Inbox, weights: Weights) -> Float[Tensor, "a d"]:
     share = 1 / weights.mass
     mixed = _mix(own, inbox, weights.own * share, scale_rows(share, weights.fresh))
     for late in inbox.late:
-        mixed.addmm_(scale_rows(share, late.weights), late.message["x"])
+        add_product(mixed, scale_rows(share, late.weights), late.message["x"])
     return mixed
 
 
@@ -28,8 +33,37 @@ def _mix(
     own: Own, inbox: Inbox, own_weights: Float[Tensor, " a"], weights: Float[Tensor, "a n"]
 ) -> Float[Tensor, "a d"]:
     if inbox.fresh is own.x:  # all agents are here, and current: one product does
-        return (weights + torch.diag(own_weights)) @ own.x
-    return scale_rows(own_weights, own.x).addmm_(weights, inbox.fresh)
+        return product(weights + torch.diag(own_weights), own.x)
+    mixed = scale_rows(own_weights, own.x)
+    add_product(mixed, weights, inbox.fresh)
+    return mixed
+
+
+def product(weights: Float[Tensor, "a n"], rows: Float[Tensor, "n d"]) -> Float[Tensor, "a d"]:
+    """Return weights @ rows; on a CPU, where it pays, by the links that there are."""
+    return _sparse(weights) @ rows if _is_sparse(weights) else weights @ rows
+
+
+def add_product(
+    total: Float[Tensor, "a d"], weights: Float[Tensor, "a n"], rows: Float[Tensor, "n d"], factor: float = 1.0
+) -> None:
+    """Add factor * weights @ rows to `total` in place."""
+    if _is_sparse(weights):
+        total.add_(_sparse(weights) @ rows, alpha=factor)
+    else:
+        total.addmm_(weights, rows, alpha=factor)
+
+
+def _is_sparse(weights: Float[Tensor, "a n"]) -> bool:
+    """Say whether most weights of a large matrix are zero; to ask a GPU would be to wait for it."""
+    enough = weights.numel() >= SPARSE_FROM and weights.device.type == "cpu"
+    return enough and SPARSE_SHARE * int(torch.count_nonzero(weights)) < weights.numel()
+
+
+def _sparse(weights: Float[Tensor, "a n"]) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch calls its compressed rows a beta, once
+        return weights.to_sparse_csr()
 
 
 def scale_rows(scale: Float[Tensor, " a"], rows: Float[Tensor, "a n"]) -> Float[Tensor, "a n"]:

@@ -51,6 +51,8 @@ def train(
         training, folder = _resume(resume, config, preset, out_dir, given)
     else:
         training, folder = _begin(config, preset, out_dir, given)
+    if not json:
+        print_lines(training.notes)
     summary = _finished(training, folder) or _run(training, folder, time_limit)
     status = summary["status"]
     if json:
@@ -128,5 +130,10 @@ def _print_summary(summary: dict[str, Any]) -> None:
     if summary["clusters_discovered"]:
         sizes = "+".join(str(len(members)) for members in summary["clusters"])
         lines["clusters"] = f"{sizes} and tau {summary['tau_discovered']}, discovered from message ages"
+    print_lines(lines)
+
+
+def print_lines(lines: dict[str, Any]) -> None:
+    """Print values with their names before them."""
     for name, value in lines.items():
         out.print(f"[bold]{name:>12}[/bold]  {escape(str(value))}", soft_wrap=True, highlight=False)

@@ -33,7 +33,7 @@ class Assembly:
     evaluate: Evaluator
     settings: Settings  # with the execution that was chosen
     memory: Memory
-    notes: tuple[str, ...]
+    notes: dict[str, str]  # by subject
 
 
 def assemble(
@@ -49,6 +49,8 @@ def assemble(
     )
     memory = estimate(setup, algorithm, network, batch=settings.batch, plain=local.plain, history=settings.history)
     check_fits(memory, device)
+    task = dataclasses.replace(task, train=task.train.to(device), test=task.test.to(device))  # once, for all feeds
+    setup = dataclasses.replace(setup, task=task)
 
     def feed(purpose: str) -> Feed:
         augment = settings.augment == "crop-flip"
@@ -57,7 +59,7 @@ def assemble(
 
     batches = feed("batches")
     with arithmetic(settings):
-        settings, notes = _with_execution(settings, setup, batches)
+        settings, measured = _with_execution(settings, setup, batches)
     execution = make_execution(settings.execution, setup)
     statistics = Statistics(execution.buffers, mixed=settings.norm_stats == "mixed") if execution.buffers else None
     simulation = Simulation(
@@ -74,7 +76,8 @@ def assemble(
     )
     calibration = feed("calibration") if execution.buffers and settings.norm_stats == "recalibrated" else None
     evaluator = Evaluator(_evaluating(settings.execution, setup), calibration)
-    return Assembly(simulation, evaluator, settings, memory, (*notes, f"memory {memory}"))
+    notes = {"execution": settings.execution + measured, "memory": str(memory)}
+    return Assembly(simulation, evaluator, settings, memory, notes)
 
 
 def _complete(settings: Settings, task: Task) -> Settings:
@@ -93,12 +96,12 @@ def _complete(settings: Settings, task: Task) -> Settings:
     return dataclasses.replace(settings, augment=augment)
 
 
-def _with_execution(settings: Settings, setup: Setup, feed: Feed) -> tuple[Settings, tuple[str, ...]]:
-    """Take the execution that was asked for, the stacked one on a GPU, or else the fastest."""
+def _with_execution(settings: Settings, setup: Setup, feed: Feed) -> tuple[Settings, str]:
+    """Take the execution that was asked for, the stacked one on a GPU, or else the fastest; say what was measured."""
     if settings.execution != "auto":
-        return settings, ()
+        return settings, ""
     if setup.device != "cpu" or settings.precision == "bf16" or settings.compile:
-        return dataclasses.replace(settings, execution="stacked"), ()
+        return dataclasses.replace(settings, execution="stacked"), ""
     task = setup.task
     model = id(task.model) if task.model_name == "custom" else task.model_name
     key = (task.name, model, setup.num_agents, settings.batch, settings.dtype, settings.threads)
@@ -106,7 +109,7 @@ def _with_execution(settings: Settings, setup: Setup, feed: Feed) -> tuple[Setti
         _chosen[key] = choose_execution(setup, *feed.load(feed.draw(0)))
     name, seconds = _chosen[key]
     measured = ", ".join(f"{other} {1000 * value:.3g} ms" for other, value in seconds.items())
-    return dataclasses.replace(settings, execution=name), (f"execution {name} (a gradient takes {measured})",)
+    return dataclasses.replace(settings, execution=name), f" (a gradient takes {measured})"
 
 
 def _evaluating(name: str, setup: Setup) -> Execution:

@@ -39,7 +39,7 @@ class Feed:
         purpose: str = "batches",
     ) -> None:
         self.task, self.device, self.dtype = task, device, dtype
-        self.examples = task.train.to(device)
+        self.examples = task.train.to(device)  # no copy where they lie there already
         self._batches = Batches(shards, batch, seed, purpose)
         self._crops = AugmentDraws(seed, len(shards), batch, f"augment-{purpose}") if augment else None
         self._held: tuple[int, Tensor, Tensor | None] | None = None  # the latest block, on the device
@@ -48,10 +48,16 @@ class Feed:
         """Return what the agents take at this step. A block of steps goes to the device at once."""
         number, place = divmod(step, BLOCK)
         if self._held is None or self._held[0] != number:
-            crops = None if self._crops is None else self._crops.block(number * BLOCK, BLOCK).to(self.device)
-            self._held = number, self._batches.block(number).to(self.device), crops
+            crops = None if self._crops is None else self._place(self._crops.block(number * BLOCK, BLOCK))
+            self._held = number, self._place(self._batches.block(number)), crops
         _, indices, crops = self._held
         return Draw(indices[place], None if crops is None else crops[place])
+
+    def _place(self, block: Tensor) -> Tensor:
+        """Copy to the device; to a GPU from pinned memory, so that nobody waits for it to finish its work."""
+        if torch.device(self.device).type == "cuda":
+            block = block.pin_memory()
+        return block.to(self.device, non_blocking=True)
 
     def load(self, draw: Draw) -> tuple[Tensor, Tensor]:
         """Return the inputs, ready for a model, and the targets: a function of tensors alone, so it can be recorded."""

@@ -2,7 +2,6 @@
 
 import os
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
@@ -25,6 +24,7 @@ class Memory:
     activations: int
     data: int
     histories_on_host: bool = False
+    histories_in_bf16: bool = False
 
     @property
     def on_device(self) -> int:
@@ -59,21 +59,24 @@ def estimate(setup: Setup, algorithm: Algorithm, network: Network, *, batch: int
         activations=setup.num_agents * batch * _activation_bytes(setup),
         data=sum(part.x.numel() * part.x.element_size() + part.y.numel() * 8 for part in examples),
         histories_on_host=history == "host" and setup.device != "cpu",
+        histories_in_bf16=history == "bf16",
     )
 
 
 def _activation_bytes(setup: Setup) -> int:
     """Return what autograd keeps for one example: counted in one forward pass of one agent on two of them."""
-    kept: dict[Any, int] = {}
-
-    def keep(tensor: Tensor) -> Tensor:
-        if not isinstance(tensor, torch.nn.Parameter):
-            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-
+    kept: dict[int, int] = {}
     task = setup.task
     module = task.fresh_module(0).module.to(setup.dtype)
-    inputs = task.inputs(task.train.x[:2], setup.dtype)
+    of_module = {tensor.untyped_storage().data_ptr() for tensor in (*module.parameters(), *module.buffers())}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in of_module:  # a weight may come as a view, such as its transpose
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    inputs = task.inputs(task.train.x[:2].clone(), setup.dtype)  # a view would count for the whole data set
     with torch.random.fork_rng(devices=[]), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         module(inputs)
     ratio = setup.working_dtype.itemsize / setup.dtype.itemsize
@@ -86,9 +89,10 @@ def check_fits(memory: Memory, device: str) -> None:
     if free is None or memory.on_device <= free:
         return
     missing = memory.on_device - free
-    if memory.histories // 2 >= missing:
+    movable = 0 if memory.histories_on_host else memory.histories
+    if not memory.histories_in_bf16 and movable // 2 >= missing:
         remedy = "use --history bf16"
-    elif device != "cpu" and memory.histories >= missing:
+    elif device != "cpu" and movable >= missing:
         remedy = "use --history host"
     elif memory.activations // 2 >= missing:
         remedy = "use half the --batch or --precision bf16"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import torch
 
 from gossamer.algorithms import Algorithm
+from gossamer.engine.allocator import kept_memory
 from gossamer.engine.settings import Settings
 from gossamer.errors import UserError
 from gossamer.network import Network, network
@@ -22,15 +23,16 @@ def arithmetic(settings: Settings) -> Iterator[None]:
     """Compute as the settings say for a while: the bytes of a run depend on it, so it is not left to the machine."""
     cudnn = torch.backends.cudnn
     threads, matmul = torch.get_num_threads(), torch.get_float32_matmul_precision()
-    flags = cudnn.allow_tf32, cudnn.benchmark, torch.are_deterministic_algorithms_enabled()
+    benchmark, deterministic = cudnn.benchmark, torch.are_deterministic_algorithms_enabled()
     torch.set_num_threads(settings.threads)
-    torch.set_float32_matmul_precision("highest" if settings.precision == "float32" else "high")
-    cudnn.allow_tf32, cudnn.benchmark = settings.precision != "float32", not settings.deterministic
+    torch.set_float32_matmul_precision("highest")  # of the rules; models have their own (execution)
+    cudnn.benchmark = not settings.deterministic
     if settings.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS refuses
         torch.use_deterministic_algorithms(True)
     try:
-        yield
+        with kept_memory() if settings.device == "cpu" else contextlib.nullcontext():
+            yield
     except RuntimeError as error:
         if settings.deterministic and "deterministic" in str(error):
             raise UserError(f"{str(error).splitlines()[0].split(',')[0]}; leave --deterministic out") from None
@@ -38,8 +40,8 @@ def arithmetic(settings: Settings) -> Iterator[None]:
     finally:
         torch.set_num_threads(threads)
         torch.set_float32_matmul_precision(matmul)
-        cudnn.allow_tf32, cudnn.benchmark = flags[:2]
-        torch.use_deterministic_algorithms(flags[2])
+        cudnn.benchmark = benchmark
+        torch.use_deterministic_algorithms(deterministic)
 
 
 def make_network(settings: Settings) -> Network:

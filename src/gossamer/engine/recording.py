@@ -47,8 +47,8 @@ class Recorded:
         stream.wait_stream(torch.cuda.current_stream())
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.stream(stream):
-                for _ in range(WARM_UP):
+            with torch.cuda.stream(stream), torch.random.fork_rng(devices=[self._places[0].device]):
+                for _ in range(WARM_UP):  # whose draws, as of dropout, must not move those of the first replay
                     self._run(*self._places)
             torch.cuda.current_stream().wait_stream(stream)
             with torch.cuda.graph(graph):

@@ -80,22 +80,38 @@ class NonFinite(ArithmeticError):
 
 
 class Watch:
-    """Looks for losses that are not finite: at once on a CPU; on a GPU, where a look waits, every EVERY steps."""
+    """Looks for losses that are not finite: at once on a CPU; those of a GPU only when they are old.
+
+    To look at a GPU's newest loss is to wait for it. So losses are sent on their way EVERY steps at a time, and looked
+    at when the next ones are sent: by then they have arrived.
+    """
 
     EVERY = 32
 
     def __init__(self) -> None:
         self._seen: list[tuple[int, Tensor]] = []
+        self._sent: list[tuple[int, Tensor]] = []
 
     def add(self, step: int, loss: Float[Tensor, " n"]) -> None:
-        """Take note of a step's losses, and look where it is time."""
+        """Take note of a step's losses, and look where it costs nothing."""
         self._seen.append((step, loss.clone() if loss.is_cuda else loss))
-        if not loss.is_cuda or len(self._seen) == self.EVERY:
+        if not loss.is_cuda:
             self.look()
+        elif len(self._seen) == self.EVERY:
+            self._look_at(self._sent)
+            steps, losses = zip(*self._seen, strict=True)
+            host = torch.empty((len(losses), len(loss)), dtype=loss.dtype, pin_memory=True)
+            self._sent = list(zip(steps, host.copy_(torch.stack(losses), non_blocking=True), strict=True))
+            self._seen = []
 
     def look(self) -> None:
-        """Stop at the first step with a loss that is not finite."""
-        seen, self._seen = self._seen, []
+        """Look at all losses up to the last; stop at the first step with one that is not finite."""
+        if any(loss.is_cuda for _, loss in self._seen):
+            torch.cuda.synchronize()
+        seen, self._sent, self._seen = [*self._sent, *self._seen], [], []
+        self._look_at([(step, loss.cpu()) for step, loss in seen])
+
+    def _look_at(self, seen: list[tuple[int, Tensor]]) -> None:
         if not seen or bool(torch.isfinite(torch.stack([loss for _, loss in seen])).all()):
             return
         for step, loss in seen:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import torch
 
 from gossamer.algorithms import Inbox, Late, Own, Weights
-from gossamer.algorithms.steps import mix_heard
+from gossamer.algorithms.steps import mix_heard, mix_reliable
 from gossamer.engine.history import Ring
 from gossamer.engine.mailbox import Mailbox
 from gossamer.shapes import Float, Tensor
@@ -22,6 +22,7 @@ class Statistics:
         self.buffers = dict(buffers)
         self._travel = [b for b in self.buffers.values() if b.is_floating_point()] if mixed else []
         self._ring: Ring | None = None
+        self._mix, self._reliable_delay = mix_heard, 0
 
     @property
     def bytes_sent(self) -> int:
@@ -29,7 +30,9 @@ class Statistics:
         return sum(buffer[0].numel() * buffer.element_size() for buffer in self._travel)
 
     def join(self, mailbox: Mailbox) -> None:
-        """Keep a history of them as deep as that of the parameters."""
+        """Keep a history of them as deep as that of the parameters, and mix them with the same neighbours."""
+        self._mix = mix_heard if mailbox.algorithm.hears_late else mix_reliable
+        self._reliable_delay = mailbox.network.reliable_delay
         if self._travel and mailbox.rings:
             self._ring = Ring(next(iter(mailbox.rings.values())).depth, self._flat())
 
@@ -37,13 +40,15 @@ class Statistics:
         """Average them over what was heard, late messages included, with the weights of the parameters."""
         if not self._travel:
             return
-        flat = self._flat()
+        fresh = flat = self._flat()
         groups = []
         if self._ring is not None:
             self._ring.push(step, flat)
             groups = [Late(late.age, late.weights, {"x": self._ring.at(step - late.age)}) for late in inbox.late]
+            if self._reliable_delay:
+                fresh = self._ring.at(step - self._reliable_delay)
         own = Own(x=flat, g=flat, v=flat, lr=0.0, t=step, segments=(flat.shape[1],))
-        self._set(mix_heard(own, Inbox(flat, tuple(groups)), weights))
+        self._set(self._mix(own, Inbox(fresh, tuple(groups)), weights))
 
     def _flat(self) -> Float[Tensor, "n b"]:
         return torch.cat([buffer.reshape(len(buffer), -1) for buffer in self._travel], dim=1)

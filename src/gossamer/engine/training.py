@@ -141,6 +141,8 @@ class Training:
                 folder.save(self.state_dict())
             if on_step is not None:
                 on_step(self.simulation.t, row)
+        if status != "finished":
+            status = self._late_look() or status
         last_loss = torch.tensor(_numbers(self.history[-1]["loss"]))
         if status == "finished" and not bool(torch.isfinite(last_loss).all()):
             status = str(NonFinite("test loss", last_loss, self.simulation.t))
@@ -150,6 +152,14 @@ class Training:
             folder.save(self.state_dict())
             folder.write_summary(result.summary)
         return result
+
+    def _late_look(self) -> str | None:
+        """Look at losses that nobody has looked at yet, so that a stop does not hide a run that has diverged."""
+        try:
+            self.simulation.watch.look()
+        except NonFinite as error:
+            return str(error)
+        return None
 
     def resume(self, folder: RunFolder) -> None:
         """Take up a run where its checkpoint was written, messages in flight included."""

@@ -1,6 +1,8 @@
 """What every way of running N models offers: gradients, losses and outputs of all of them at once."""
 
+import contextlib
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -47,16 +49,35 @@ class Execution(ABC):
         self, x: Float[Tensor, "n d"], inputs: Tensor, targets: Tensor
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
         """Return each agent's gradient and loss on its batch, in training mode: running statistics move."""
-        g, loss = self._gradient(x, inputs, targets)
+        with self._arithmetic():
+            g, loss = self._gradient(x, inputs, targets)
         return (g.masked_fill(self._frozen, 0) if self._any_frozen else g), loss
 
     @abstractmethod
     def _gradient(self, x: Float[Tensor, "n d"], inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return gradients and losses."""
 
-    @abstractmethod
     def outputs(self, x: Float[Tensor, "n d"], inputs: Tensor, *, training: bool = False) -> Tensor:
         """Return each agent's outputs on its inputs, without gradients; in evaluation mode unless told otherwise."""
+        with self._arithmetic(), torch.no_grad():
+            return self._outputs(x, inputs, training=training).to(self.setup.dtype)
+
+    @abstractmethod
+    def _outputs(self, x: Float[Tensor, "n d"], inputs: Tensor, *, training: bool) -> Tensor:
+        """Return outputs."""
+
+    @contextlib.contextmanager
+    def _arithmetic(self) -> Iterator[None]:
+        """Let the models, and nothing but them, multiply in less than float32 where that was asked for."""
+        before, cudnn_before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+        less = self.setup.precision != "float32"
+        torch.set_float32_matmul_precision("high" if less else "highest")
+        torch.backends.cudnn.allow_tf32 = less
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before)
+            torch.backends.cudnn.allow_tf32 = cudnn_before
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the loss of one agent, in full precision."""

@@ -30,11 +30,9 @@ class LoopExecution(Execution):
             losses.append(loss.detach())
         return torch.stack(gradients), torch.stack(losses)
 
-    @torch.no_grad()
-    def outputs(self, x: Float[Tensor, "n d"], inputs: Tensor, *, training: bool = False) -> Tensor:
-        """Return each agent's outputs on its inputs."""
+    def _outputs(self, x: Float[Tensor, "n d"], inputs: Tensor, *, training: bool) -> Tensor:
         self.running.train(training)
-        return torch.stack([self._run(agent, flat, inputs[agent]) for agent, flat in enumerate(x)]).to(x.dtype)
+        return torch.stack([self._run(agent, flat, inputs[agent]) for agent, flat in enumerate(x)])
 
     def _run(self, agent: int, flat: Tensor, inputs: Tensor) -> Tensor:
         buffers = {name: buffer[agent] for name, buffer in self.buffers.items()}  # views, which the model moves

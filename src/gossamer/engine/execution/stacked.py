@@ -48,20 +48,20 @@ class StackedExecution(Execution):
         def step(held: list[Tensor], inputs: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
             return self._forward_backward(inputs, targets)
 
-        with kernels.switched_off():  # they would run, but leave no trace
+        devices = [inputs.device] if inputs.is_cuda else []
+        # The kernels would run, but leave no trace; and what dropout draws here must not move its later draws.
+        with kernels.switched_off(), torch.random.fork_rng(devices=devices):
             graph = make_fx(step)(held, inputs, targets)
         for tensor, value in zip(held, before, strict=True):
             tensor.detach().copy_(value)
         fused = torch.compile(graph)
         return lambda inputs, targets: fused([tensor.detach() for tensor in held], inputs, targets)
 
-    @torch.no_grad()
-    def outputs(self, x: Float[Tensor, "n d"], inputs: Tensor, *, training: bool = False) -> Tensor:
-        """Return each agent's outputs on its inputs."""
+    def _outputs(self, x: Float[Tensor, "n d"], inputs: Tensor, *, training: bool) -> Tensor:
         self._set(x)
         self.network.train(training)
         outputs: Tensor = self.network(inputs)
-        return outputs.to(self.setup.dtype)
+        return outputs
 
     def _set(self, x: Float[Tensor, "n d"]) -> None:
         if x is not self.parameters:

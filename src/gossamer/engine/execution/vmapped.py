@@ -32,7 +32,7 @@ class VmapExecution(Execution):
 
         # Dropout, if the model has any, draws a mask of its own for each agent.
         self._gradient_and_loss = torch.func.vmap(torch.func.grad_and_value(loss, has_aux=True), randomness="different")
-        self._outputs = torch.func.vmap(run, randomness="different")
+        self._run = torch.func.vmap(run, randomness="different")
 
     def _gradient(self, x: Float[Tensor, "n d"], inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         self.running.train()
@@ -40,15 +40,13 @@ class VmapExecution(Execution):
         self._keep(moved)
         return gradient, loss
 
-    @torch.no_grad()
-    def outputs(self, x: Float[Tensor, "n d"], inputs: Tensor, *, training: bool = False) -> Tensor:
-        """Return each agent's outputs on its inputs."""
+    def _outputs(self, x: Float[Tensor, "n d"], inputs: Tensor, *, training: bool) -> Tensor:
         self.running.train(training)
-        outputs, moved = self._outputs(x, self.buffers, inputs)
+        outputs: Tensor
+        outputs, moved = self._run(x, self.buffers, inputs)
         if training:
             self._keep(moved)
-        result: Tensor = outputs.to(self.setup.dtype)
-        return result
+        return outputs
 
     def _keep(self, moved: Buffers) -> None:
         for name, value in moved.items():

@@ -38,6 +38,7 @@ def rounds(task: Task, inputs: Tensor, targets: Tensor, network: Network, delay:
         simulator.init_nodes()
         skipped = delay + 2
         simulator.start(n_rounds=skipped + count)
+        importlib.import_module("gossipy").CACHE.clear()  # models in flight at the end would stay there
     return [after - before for before, after in zip(clock.times[skipped - 1 :], clock.times[skipped:], strict=False)]
 
 

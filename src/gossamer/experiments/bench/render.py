@@ -17,8 +17,8 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "label": ("what", str),
     "delay": ("delay", str),
     "history": ("history", str),
-    "ms": ("ms an iteration", _number),
-    "spread": ("fastest - slowest block", str),
+    "ms": ("ms/iteration", _number),
+    "spread": ("range", str),
     "faster": ("times gossamer's", lambda value: f"{value:.2f}"),
     "over": ("over D-ASGD", lambda value: f"{100 * value:+.1f} %"),
     "examples": ("examples a second", lambda value: f"{value:,.0f}"),
@@ -38,7 +38,6 @@ FACTS: dict[str, Callable[[Any], str]] = {
     "copy_rate": lambda value: f"rate of a large copy inside the device: {in_words(value)} a second",
     "floor_ms": lambda value: f"memory-traffic floor: {_number(value)} ms",
     "over_floor": lambda value: f"gossamer takes {_number(value)} times the floor",
-    "threads": lambda value: f"CPU threads of every contestant: {value}",
 }
 
 
@@ -89,5 +88,5 @@ def _section(record: Record) -> list[str]:
         "",
         *(f"* {fact}" for fact in to_facts(record)),
         f"* `{record['command']}`",
-        f"* {where['date']}, {where['cpus']} CPUs, Python {where['python']}, {versions}",
+        f"* {where['date']}, {where['cpus']} CPUs, {where['threads']} threads, Python {where['python']}, {versions}",
     ]

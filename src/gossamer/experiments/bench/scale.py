@@ -30,7 +30,7 @@ def algorithms(plan: Plan) -> Measured:
     usual = delays[-1] if plan.quick else USUAL_DELAY
     entries = [(name, usual) for name in (*algorithm_names(), PV)]
     entries += [(name, delay) for delay in delays if delay != usual for name in (BASE, "pc-asgd", PV)]
-    race = plan.race(7)
+    race = plan.race(5)
     contestants, training = _in_turn(plan, work, entries, plan.count(32), max(delays) + 2)
     race.run(contestants)
     about = work.describe(plan, training, delay=False)
@@ -124,7 +124,7 @@ def thousand(plan: Plan) -> Measured:
         torch.cuda.reset_peak_memory_stats(plan.device)
     training = work.training(plan, work.task())
     race = plan.race(3)
-    label = "gossamer, complete PC-ASGD iteration"
+    label = "gossamer, PC-ASGD"
     timing = race.run([contestant(training, label, plan.count(64 if plan.cuda else 2), work.delay + 2)]).get(label)
     row: Row = {"label": label, "note": "not measured"}
     if timing is not None:

@@ -14,11 +14,12 @@ from gossamer.experiments.bench.rivals import NaiveLoop, OneModel, Vmapped
 from gossamer.experiments.bench.workloads import Workload, contestant, generous
 from gossamer.tasks import Task
 
-OURS = "gossamer, complete PC-ASGD iteration"
-NAIVE = "loop over modules, eager"
-VMAP = "torch.func.vmap of grad, eager"
-ONE = "ONE model, batch of all agents"
-GOSSIPY = "gossipy-dfl, one round"
+OURS = "gossamer, PC-ASGD"
+OURS_PLAIN = "gossamer, D-ASGD"
+NAIVE = "loop over modules"
+VMAP = "torch.func.vmap"
+ONE = "ONE large-batch model"
+GOSSIPY = "gossipy-dfl"
 RIVAL_SHARE = 8  # rivals are slower, so their blocks are shorter by this factor
 
 
@@ -46,9 +47,7 @@ def mlp(plan: Plan) -> Measured:
     work = Workload("mlp:128,128", "regular:100,k=4,seed=1", 64, 3, (1, 28, 28), 20_000)
     if plan.quick:
         work = Workload("mlp:8,8", "regular:6,k=3,seed=1", 4, 3, (1, 28, 28), 200)
-    measured = _against_rivals(plan, work, (NAIVE, VMAP), rounds=5, gossipy=True)
-    measured.facts["threads"] = plan.threads
-    return measured
+    return _against_rivals(plan, work, (NAIVE, VMAP), rounds=5, gossipy=True)
 
 
 def _fitted(plan: Plan, full: Workload, small: str, tiny: str) -> Workload:
@@ -69,10 +68,18 @@ def _against_rivals(
     rival_steps = plan.count(max(1, steps // RIVAL_SHARE))
     race = plan.race(rounds)
     ours = contestant(training, OURS, plan.count(steps), work.delay + 2)
-    timings = race.run([ours, *_rivals(plan, work, task, rivals, rival_steps)])
-    if gossipy and not race.interrupted:
-        _time_gossipy(plan, work, training, race, timings, rival_steps)
-    rows = compared([OURS, *rivals, *([GOSSIPY] if gossipy else [])], timings, race.notes)
+    others = _rivals(plan, work, task, rivals, rival_steps)
+    if gossipy:
+        # Its nodes send parameters alone, as D-ASGD does.
+        plain = work.training(plan, task, "d-asgd")
+        others.insert(0, contestant(plain, OURS_PLAIN, plan.count(steps), work.delay + 2))
+    timings = race.run([ours, *others])
+    labels = [OURS, *(one.label for one in others)]
+    if gossipy:
+        labels.append(GOSSIPY)
+        if not race.interrupted:
+            _time_gossipy(plan, work, training, race, timings, rival_steps)
+    rows = compared(labels, timings, race.notes)
     return Measured(work.describe(plan, training), rows, interrupted=race.interrupted)
 
 

@@ -164,7 +164,10 @@ class DenseBlock(torch.autograd.Function):
             of_layer = saved[each * index : each * (index + 1)]
             count = ctx.start + index * ctx.growth
             dnew = dx[..., count : count + ctx.growth].contiguous()
-            gradients = [*_layer_backward(ctx, Prefix(buffer, count, *of_layer[:4]), of_layer[4:], dnew, dx), *gradients]
+            gradients = [
+                *_layer_backward(ctx, Prefix(buffer, count, *of_layer[:4]), of_layer[4:], dnew, dx),
+                *gradients,
+            ]
         return dx[..., : ctx.start].contiguous(), None, None, *gradients
 
 

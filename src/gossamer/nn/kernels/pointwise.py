@@ -35,7 +35,9 @@ def forward_kernel(
     for block in range(BLOCKS):
         channels = block * BLOCK + tl.arange(0, BLOCK)
         a, b = _affine(scale, shift, agent, channels, count)
-        values = tl.load(x + channels[None, :], mask=(rows < num_rows)[:, None] & (channels < stride)[None, :], other=0.0)
+        values = tl.load(
+            x + channels[None, :], mask=(rows < num_rows)[:, None] & (channels < stride)[None, :], other=0.0
+        )
         z = tl.maximum(values.to(tl.float32) * a + b, 0.0).to(values.dtype)
         w = tl.load(weight + channels[:, None] * OUT_BLOCK)
         total = tl.dot(z, w, total, input_precision=PRECISION)

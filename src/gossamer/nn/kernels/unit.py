@@ -19,7 +19,7 @@ from gossamer.shapes import Float, Tensor
 # everywhere.
 PROGRAMS = 528
 GRADIENT_PROGRAMS = 264
-STATISTICS_ROWS = 512  # a multiple of all tiles' rows, so that parts of different layers are of the same pixels
+STATISTICS_ROWS = 128  # pixels are split at multiples of this, whatever the channels, so that parts can be merged
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def measure(x: Float[Tensor, "n b h w c"], parts: Float[Tensor, "n s 2 p"], firs
     splits, rows_each = plan_statistics(x)
     norm.statistics_kernel[(splits, n, triton.cdiv(channels, block))](
         x, parts[:, :, :, first:], _rows(x), rows_each, channels // vector, parts.shape[-1],
-        VECTOR=vector, ROWS=min(STATISTICS_ROWS, 8192 // block), BLOCK=block,
+        VECTOR=vector, ROWS=8192 // block, BLOCK=block,
     )  # fmt: skip
 
 

@@ -38,6 +38,7 @@ class Session:
         self.dtype: torch.dtype | None = None  # of activations, where it is another than that of the parameters
         self.anchor: Tensor | None = None
         self.layout = Layout.CHANNELS_LAST
+        self.counters: list[Tensor] = []  # of batches, to be raised together after the pass
 
     def fold(self, x: Tensor) -> Tensor:
         """Return [batch, n * channels, ...] for [n, batch, channels, ...]."""

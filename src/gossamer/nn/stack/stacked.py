@@ -65,6 +65,7 @@ class Stacked(nn.Module):
                 raise UserError(
                     f"the input has shape {list(x.shape)} but there are {self.n} agents; give [{self.n}, batch, ...]"
                 )
+        self.session.counters.clear()
         with _kernels_that_vmap_knows(inputs):
             try:
                 output, changed = self._all_agents(inputs)
@@ -73,6 +74,8 @@ class Stacked(nn.Module):
                     raise
                 raise _cannot_be_stacked(self._template, str(error)) from error
         with torch.no_grad():
+            if self.session.counters:
+                torch._foreach_add_(self.session.counters, 1)
             for name, value in changed.items():
                 self._slots[self._place[name]].tensor.copy_(value)
         return output
@@ -100,6 +103,7 @@ class Stacked(nn.Module):
                 self._modes_seen.add(self.training)
                 return result
             undo.restore()
+            self.session.counters.clear()
             self.session.layout = Layout(self.session.layout + 1)
 
     def _working(self, tensor: Tensor) -> Tensor:

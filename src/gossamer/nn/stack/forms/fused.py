@@ -81,10 +81,11 @@ class FusedDenseBlock(Form):
 
     def run(self, x: Maps) -> Maps:
         """Return the input's and all layers' channels."""
-        pairs = [list(layer.units.children()) for layer in self.children()]
+        layers: list[Any] = list(self.children())
+        pairs: list[list[Any]] = [list(layer.units.children()) for layer in layers]
         fit = all(len(pair) == 2 and _narrow(pair[0].conv) and all(_fits_unit(unit) for unit in pair) for pair in pairs)
         if not (fit and usable(self, x)):
-            for layer, pair in zip(self.children(), pairs, strict=True):
+            for layer, pair in zip(layers, pairs, strict=True):
                 new = x
                 for unit in pair:
                     new = unit.run(new)
@@ -160,11 +161,11 @@ def convolve(
 
 
 def _as_norm(norm: BatchNorm) -> Any:
-    """Return a layer's norm as the kernels take it; a batch is counted where it is about to be seen."""
+    """Return a layer's norm as the kernels take it, and have the batch counted."""
     from gossamer.nn.kernels.unit import Norm
 
     if norm.training and norm.num_batches_tracked is not None:
-        norm.num_batches_tracked.add_(1)
+        norm.session.counters.append(norm.num_batches_tracked)
     assert norm.weight is not None
     assert norm.bias is not None
     return Norm(
