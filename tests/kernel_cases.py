@@ -1,10 +1,12 @@
-"""Run by test_kernels.py with TRITON_INTERPRET=1: every case compares all outputs and gradients of the fused unit."""
+"""Run by test_kernels.py with TRITON_INTERPRET=1: all outputs, gradients and statistics against torch's own."""
 
-import itertools
+import sys
 
 import torch
 import torch.nn.functional as F
 
+from gossamer.nn import kernels, make_model, stack
+from gossamer.nn.kernels.dense import DenseBlock, DenseNorms
 from gossamer.nn.kernels.unit import Norm, Unit
 
 # agents, batch, height, width, channels in and out, kernel, stride, norm, residual, training
@@ -34,7 +36,7 @@ def truth(x, weight, norm_weight, norm_bias, residual, means, variances, stride,
     return y if residual is None else y + residual
 
 
-def check(n, batch, height, width, channels, out, kernel, stride, has_norm, has_residual, training):
+def check_unit(n, batch, height, width, channels, out, kernel, stride, has_norm, has_residual, training):
     def draw(*shape):
         return torch.randn(*shape, dtype=torch.float64)
 
@@ -67,8 +69,92 @@ def check(n, batch, height, width, channels, out, kernel, stride, has_norm, has_
         torch.testing.assert_close(ours.double(), theirs, rtol=2e-4, atol=2e-5)
 
 
+# agents, batch, size, channels in, layers, growth, training
+DENSE_CASES = [(2, 2, 4, 24, 2, 12, True), (1, 2, 6, 30, 2, 12, True), (2, 2, 4, 24, 2, 12, False)]
+
+
+def dense_truth(x, tensors, statistics, training):
+    outputs = []
+    for i, one in enumerate(x):
+        z = one.permute(0, 3, 1, 2)
+        for layer in range(len(tensors) // 6):
+            wide, a1, b1, narrow, a2, b2 = (t[i] for t in tensors[6 * layer : 6 * layer + 6])
+            m1, v1, m2, v2 = (t[i] for t in statistics[4 * layer : 4 * layer + 4])
+            inner = F.conv2d(F.batch_norm(z, m1, v1, a1, b1, training, 0.1, 1e-5).relu(), wide)
+            new = F.conv2d(F.batch_norm(inner, m2, v2, a2, b2, training, 0.1, 1e-5).relu(), narrow, padding=1)
+            z = torch.cat([z, new], dim=1)
+        outputs.append(z.permute(0, 2, 3, 1))
+    return torch.stack(outputs)
+
+
+def check_dense(n, batch, size, channels, layers, growth, training):
+    def draw(*shape):
+        return torch.randn(*shape, dtype=torch.float64)
+
+    x, dy, inner = (
+        draw(n, batch, size, size, channels),
+        draw(n, batch, size, size, channels + layers * growth),
+        4 * growth,
+    )
+    tensors, statistics = [], []
+    for count in range(channels, channels + layers * growth, growth):
+        tensors += [0.2 * draw(n, inner, count, 1, 1), draw(n, count) + 1, draw(n, count)]
+        tensors += [0.1 * draw(n, growth, inner, 3, 3), draw(n, inner) + 1, draw(n, inner)]
+        for width in (count, inner):
+            statistics += [draw(n, width), draw(n, width).square() + 0.1]
+
+    def run(dtype, block):
+        given = [t.to(dtype).requires_grad_() for t in (x, *tensors)]
+        moved = [t.to(dtype, copy=True) for t in statistics]
+        y = block(given, moved)
+        return [y, *torch.autograd.grad(y, given, dy.to(dtype)), *moved]
+
+    def fused(given, moved):
+        def norm(layer, which):
+            weight, bias = (t.detach() for t in given[2 + 6 * layer + 3 * which : 4 + 6 * layer + 3 * which])
+            return Norm(weight, bias, *moved[4 * layer + 2 * which : 4 * layer + 2 * which + 2], 0.1, 1e-5, training)
+
+        norms = [DenseNorms(norm(layer, 0), norm(layer, 1)) for layer in range(layers)]
+        return DenseBlock.apply(given[0], norms, "ieee", *given[1:])
+
+    def plain(given, moved):
+        return dense_truth(given[0], given[1:], moved, training)
+
+    for ours, theirs in zip(run(torch.float32, fused), run(torch.float64, plain), strict=True):
+        assert (ours.double() - theirs).norm() <= 1e-5 * theirs.norm()
+
+
+MODELS = ["preresnet:8", "densenet:10", "cnn:4,8"]
+
+
+def check_model(name):
+    """Compare stacked models on the kernels with the models themselves."""
+    models = [make_model(name, (3, 4, 4), 5) for _ in range(2)]
+    stacked, x = stack(models[0], 2).load(models), torch.randn(2, 2, 3, 4, 4)
+    for training in (True, False):
+        stacked.train(training)
+        y = stacked(x)
+        ours = torch.autograd.grad(y.square().sum(), list(stacked.stacked_parameters().values()))
+        for i, model in enumerate(models):
+            output = model.train(training)(x[i])
+            theirs = torch.autograd.grad(output.square().sum(), list(model.parameters()))
+            torch.testing.assert_close(y[i], output, rtol=1e-4, atol=1e-5)
+            for one, other in zip(ours, theirs, strict=True):
+                assert (one[i] - other).norm() <= 1e-4 * other.norm() + 1e-5
+            for buffer, other in zip(stacked.stacked_buffers().values(), model.buffers(), strict=True):
+                torch.testing.assert_close(buffer[i], other)
+
+
 if __name__ == "__main__":
     torch.manual_seed(0)
-    for number, case in zip(itertools.count(), CASES):
+    torch.set_num_threads(1)
+    kernels.usable = lambda x: x.dtype == torch.float32  # as if the CPU were a GPU
+    groups = {
+        "units": (check_unit, CASES),
+        "dense blocks": (check_dense, DENSE_CASES),
+        "models": (check_model, [(name,) for name in MODELS]),
+    }
+    check, cases = groups[sys.argv[1]]
+    for case in cases:
         check(*case)
-        print(number, case, "ok")
+        print(case, "ok")

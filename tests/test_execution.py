@@ -368,8 +368,8 @@ def test_auto_picks_an_execution_says_so_and_stays_with_it(tmp_path, monkeypatch
     assert torch.equal(torch.get_rng_state(), before)
     name = run.settings.execution
     assert name in EXECUTIONS and run.simulation.source.execution.name == run.evaluate.execution.name == name
-    note = next(note for note in run.notes if note.startswith(f"execution {name} "))
-    assert all(f"{other} " in note for other in EXECUTIONS) and " ms" in note
+    note = run.notes["execution"]
+    assert note.startswith(f"{name} (") and all(f"{other} " in note for other in EXECUTIONS) and " ms" in note
     monkeypatch.setattr(choice, "_measure", None)  # a second measurement could come out otherwise
     monkeypatch.setattr(assembly, "choose_execution", None)
     assert Training(make_settings(small), task=task).settings.execution == name
@@ -378,11 +378,11 @@ def test_auto_picks_an_execution_says_so_and_stays_with_it(tmp_path, monkeypatch
     assert result.summary["execution"] == name
 
 
-def test_an_execution_that_is_named_is_taken_without_a_word(no_choice_yet):
+def test_an_execution_that_is_named_is_taken_without_a_measurement(no_choice_yet):
     for name in EXECUTIONS:
         run = Training(make_settings({**small, "execution": name}), task=make_task(with_norm))
         assert run.settings.execution == run.simulation.source.execution.name == name
-        assert not any(note.startswith("execution") for note in run.notes)
+        assert run.notes["execution"] == name
 
 
 @pytest.mark.parametrize(

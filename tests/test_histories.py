@@ -141,7 +141,7 @@ def test_drift_is_accurate_in_float32_where_states_are_large_against_their_moves
 
 # Whole runs.
 
-BASE = {"model": "linear", "epochs": 3, "delay": "5", "lr": 0.1, "eval_every": 5, "execution": "vmap"}  # 36 steps
+BASE = {"model": "linear", "epochs": 2, "delay": "5", "lr": 0.1, "eval_every": 6, "execution": "vmap"}  # 24 steps
 CASES = {
     "d-asgd": {"algorithm": "d-asgd", "delay": "uniform:1,6"},
     "p-asgd": {"algorithm": "p-asgd", "momentum": 0.9},
@@ -173,7 +173,7 @@ def test_late_messages_in_half_the_memory_change_a_run_a_little_and_on_the_host_
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_with_such_histories_resumes_byte_for_byte(tmp_path, where, case, monkeypatch):
     monkeypatch.setattr(Drift, "REBUILD", 6)
-    for name, stops in (("whole", ()), ("pieces", (3, 16, 17))):
+    for name, stops in (("whole", ()), ("pieces", (3, 15))):
         run = training(history=where, **CASES[case])
         folder = RunFolder.create(tmp_path / name, run.settings, run.network)
         for stop in stops:

@@ -9,8 +9,6 @@ from gossamer.nn import make_model
 from gossamer.nn.stack import StackWarning
 from test_stack import agents, assert_same_as_a_loop, normal
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-
 
 def test_the_channels_of_images_lie_together():
     unit = nn.Sequential(nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(4, 4, 1))

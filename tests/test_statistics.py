@@ -12,7 +12,7 @@ from gossamer.engine.metrics import CALIBRATION_BATCHES
 from gossamer.engine.settings import make_settings
 from helpers import ages
 
-N, BATCH, STEPS = 4, 6, 20
+N, BATCH, STEPS = 4, 6, 14
 BASE = {"network": "clusters:2,2", "delay": "3", "batch": BATCH, "epochs": 8, "lr": 0.1, "dtype": "float64"}
 
 
@@ -92,7 +92,7 @@ RULES = {
 def test_local_statistics_are_each_agents_own_running_averages(rule, execution):
     run = training(execution=execution, **RULES[rule])
     batch, expected = batches_of(run), first_buffers(run)
-    for step in range(6):
+    for step in range(5):
         x, inputs = run.simulation.x, batch(step)
         run.simulation.step()
         expected = [moved(run, x[i], expected[i], inputs[i]) for i in range(N)]
@@ -177,10 +177,12 @@ def resumed(path, task):
     return run, folder
 
 
-@pytest.mark.parametrize("norm_stats", ["local", "mixed", "recalibrated"])
-@pytest.mark.parametrize("execution", ["stacked", "loop"])
+@pytest.mark.parametrize(
+    ("norm_stats", "execution"),
+    [("local", "stacked"), ("mixed", "stacked"), ("mixed", "loop"), ("recalibrated", "vmap")],
+)
 def test_a_run_with_statistics_in_flight_resumes_byte_for_byte(tmp_path, norm_stats, execution):
-    task, stops = make_task(), (1, 5, 9)
+    task, stops = make_task(), (1, 9)
     values = {"norm_stats": norm_stats, "delay": "uniform:1,5", "dtype": "float32", "execution": execution}
     paths = {name: tmp_path / name for name in ("whole", "pieces")}
     for name, path in paths.items():
@@ -322,7 +324,7 @@ def test_a_model_without_statistics_has_none_to_mix():
     assert run.simulation.statistics is None and run.run().summary["norm_stats"] is None
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_with_skewed_labels_mixed_statistics_bring_agents_of_equal_parameters_together(seed):
     values = {"algorithm": "d-asgd", "partition": "classes:1", "lr": 1e-9, "seed": seed, "epochs": 10}
     spreads = []
