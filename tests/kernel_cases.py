@@ -140,7 +140,7 @@ def check_model(name):
             theirs = torch.autograd.grad(output.square().sum(), list(model.parameters()))
             torch.testing.assert_close(y[i], output, rtol=1e-4, atol=1e-5)
             for one, other in zip(ours, theirs, strict=True):
-                assert (one[i] - other).norm() <= 1e-4 * other.norm() + 1e-5
+                assert (one[i] - other).norm() <= 1e-3 * other.norm() + 1e-4
             for buffer, other in zip(stacked.stacked_buffers().values(), model.buffers(), strict=True):
                 torch.testing.assert_close(buffer[i], other)
 

@@ -379,8 +379,9 @@ def test_a_run_on_a_disk_that_fills_up_ends_with_one_line_and_can_go_on(tmp_path
         real(file, values)
 
     monkeypatch.setattr(checkpoint, "_write", write)
-    said = command.refused("train", *arguments, "--out", "run")
-    assert said.startswith("gossamer: there is no space left in 'run' (No space left on device)")
+    outcome = command("train", *arguments, "--out", "run")
+    assert outcome.status == 2 and outcome.err.count("\n") == 1 and "accuracy" not in outcome.out
+    assert outcome.err.startswith("gossamer: there is no space left in 'run' (No space left on device)")
     assert int(load_checkpoint(tmp_path / "run/checkpoint.npz")["simulation.t"]) == 24
     assert int(load_checkpoint(tmp_path / "run/checkpoint.previous.npz")["simulation.t"]) == 12
     command.well("train", "--resume", "run")

@@ -229,7 +229,6 @@ def test_a_frozen_parameter_has_no_gradient_and_never_moves(name):
     assert moved[:, frozen].abs().max() < 1e-14 and moved[:, ~frozen].abs().max() > 1e-2
 
 
-@pytest.mark.xfail(strict=True, reason="LocalOptimizer decays what is frozen; torch.optim.SGD leaves it alone")
 def test_weight_decay_leaves_a_frozen_parameter_alone():
     values = {**small, "algorithm": "d-asgd", "dtype": "float64", "weight_decay": 0.1, "execution": "vmap"}
     run = Training(make_settings(values), task=make_task(Frozen))
@@ -237,16 +236,7 @@ def test_weight_decay_leaves_a_frozen_parameter_alone():
     assert (run.run().x - start)[:, :48].abs().max() < 1e-14
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "stacked",
-        *(
-            pytest.param(name, marks=pytest.mark.xfail(strict=True, reason="FlatModule drops a buffer that was set"))
-            for name in ("vmap", "loop")
-        ),
-    ],
-)
+@pytest.mark.parametrize("name", ["stacked", "vmap", "loop"])
 def test_a_buffer_that_the_model_sets_anew_is_kept(name):
     task = make_task(Assigns)
     execution, agents = make_execution(name, make_setup(task)), Agents(task)

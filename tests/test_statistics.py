@@ -302,7 +302,6 @@ def test_an_evaluation_leaves_no_trace_in_the_run(norm_stats):
     assert one.history[-1]["loss"] == other.history[-1]["loss"]
 
 
-@pytest.mark.xfail(strict=True, reason="a calibration draws dropout from torch's global generator, and without a seed")
 def test_a_calibration_with_dropout_repeats_and_leaves_the_global_generator_alone():
     def model():
         return nn.Sequential(

@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Protocol, runtime_checkable
 
-import torch
-
 from gossamer.algorithms.options import option
 from gossamer.errors import UserError
 from gossamer.network import Network
@@ -160,8 +158,11 @@ class Algorithm(ABC):
             )
 
     def descend(self, own: Own, mixed: Float[Tensor, "a d"]) -> Float[Tensor, "a d"]:
-        """Return mixed - eta * v, with the direction taken at the point that `gradient_at` names."""
+        """Return mixed - eta * v, with the direction taken at the point that `gradient_at` names.
+
+        `mixed` must be the caller's own, as what the ways of mixing return: it is changed in place.
+        """
         if self.gradient_at == "own":
-            return torch.sub(mixed, own.v, alpha=own.lr)
+            return mixed.sub_(own.v, alpha=own.lr)
         assert own.evaluate is not None
-        return torch.sub(mixed, own.evaluate.gradient(mixed), alpha=own.lr)
+        return mixed.sub_(own.evaluate.gradient(mixed), alpha=own.lr)

@@ -106,7 +106,7 @@ class Compensated(Algorithm):
         if curvature is None:
             return total
         displacement = self._displacement(own, late)
-        return curvature * displacement if total is None else torch.addcmul(total, curvature, displacement)
+        return curvature.mul_(displacement) if total is None else total.addcmul_(curvature, displacement)
 
     def _weighted_sums(self, own: Own, late: Late) -> tuple[Float[Tensor, "a d"], Float[Tensor, "a d"] | None]:
         """Return the weighted sums over the senders of the first-order term and of the curvature h."""

@@ -27,7 +27,7 @@ class Predicting(Compensated):
         for late in inbox.late:
             compensation = self.compensation(own, late)
             if compensation is not None:
-                x = torch.addcmul(x, compensation, (1 / weights.mass)[:, None], value=-own.lr)
+                x.addcmul_(compensation, (1 / weights.mass)[:, None], value=-own.lr)
         return x
 
     def clip(self, own: Own, inbox: Inbox, weights: Weights) -> Float[Tensor, "a d"]:

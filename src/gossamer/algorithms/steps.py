@@ -32,8 +32,8 @@ def mix_reliable(own: Own, inbox: Inbox, weights: Weights) -> Float[Tensor, "a d
 def _mix(
     own: Own, inbox: Inbox, own_weights: Float[Tensor, " a"], weights: Float[Tensor, "a n"]
 ) -> Float[Tensor, "a d"]:
-    if inbox.fresh is own.x:  # all agents are here, and current: one product does
-        return product(weights + torch.diag(own_weights), own.x)
+    if inbox.fresh is own.x and not _is_sparse(weights):  # all agents are here, and current: one product does
+        return (weights + torch.diag(own_weights)) @ own.x
     mixed = scale_rows(own_weights, own.x)
     add_product(mixed, weights, inbox.fresh)
     return mixed
@@ -48,10 +48,10 @@ def add_product(
     total: Float[Tensor, "a d"], weights: Float[Tensor, "a n"], rows: Float[Tensor, "n d"], factor: float = 1.0
 ) -> None:
     """Add factor * weights @ rows to `total` in place."""
-    if _is_sparse(weights):
-        total.add_(_sparse(weights) @ rows, alpha=factor)
-    else:
+    if not _is_sparse(weights):
         total.addmm_(weights, rows, alpha=factor)
+    elif bool(weights.any()):
+        total.addmm_(_sparse(weights), rows, alpha=factor)
 
 
 def _is_sparse(weights: Float[Tensor, "a n"]) -> bool:

@@ -43,9 +43,15 @@ def assemble(
     device, num_agents = check_device(settings.device), network.num_agents
     settings = _complete(settings, task)
     dtype: torch.dtype = getattr(torch, settings.dtype)
-    local = LocalOptimizer(momentum=settings.momentum, nesterov=settings.nesterov, weight_decay=settings.weight_decay)
     setup = Setup(
         task, task.fresh_module(settings.seed), num_agents, device, dtype, settings.precision, settings.compile
+    )
+    frozen = setup.module.frozen.to(device)
+    local = LocalOptimizer(
+        momentum=settings.momentum,
+        nesterov=settings.nesterov,
+        weight_decay=settings.weight_decay,
+        frozen=frozen if bool(frozen.any()) else None,
     )
     memory = estimate(setup, algorithm, network, batch=settings.batch, plain=local.plain, history=settings.history)
     check_fits(memory, device)

@@ -38,7 +38,7 @@ class Feed:
         augment: bool = False,
         purpose: str = "batches",
     ) -> None:
-        self.task, self.device, self.dtype = task, device, dtype
+        self.task, self.seed, self.device, self.dtype = task, seed, device, dtype
         self.examples = task.train.to(device)  # no copy where they lie there already
         self._batches = Batches(shards, batch, seed, purpose)
         self._crops = AugmentDraws(seed, len(shards), batch, f"augment-{purpose}") if augment else None

@@ -1,14 +1,11 @@
 """Gradients of all agents on their mini-batches: a feed, an execution, and on a GPU a recording of both."""
 
-import contextlib
-from collections.abc import Iterator
-
 import torch
 
+from gossamer.engine.chance import drawing_from
 from gossamer.engine.execution import Execution
 from gossamer.engine.feed import Draw, Feed
 from gossamer.engine.recording import Recorded
-from gossamer.seeding import generator
 from gossamer.shapes import Float, Tensor
 
 
@@ -19,7 +16,6 @@ class TaskSource:
 
     def __init__(self, execution: Execution, feed: Feed, fresh_feed: Feed, seed: int) -> None:
         self.execution, self.feed, self.fresh_feed, self.seed = execution, feed, fresh_feed, seed
-        self._global = _global_generator(execution.parameters.device)
         self._recorded: Recorded | None = None
 
     def gradient(self, x: Float[Tensor, "n d"], step: int) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
@@ -42,7 +38,7 @@ class TaskSource:
         if self._recorded is None:
             places = [self.execution.parameters, *(torch.empty_like(tensor) for tensor in draw.tensors)]
             self._recorded = Recorded(self._run, places, list(self.execution.buffers.values()))
-        with self._chance(step):
+        with drawing_from(self.execution.parameters.device, self.seed, "dropout", step):
             result: tuple[Tensor, Tensor] = self._recorded(x, *draw.tensors)
         return result
 
@@ -62,26 +58,3 @@ class TaskSource:
     def _results(self) -> tuple[Tensor, ...]:
         """What a recording would overwrite."""
         return () if self._recorded is None else self._recorded.results
-
-    @contextlib.contextmanager
-    def _chance(self, step: int) -> Iterator[None]:
-        """Let dropout draw from the run's seed: it knows no generator but torch's global one, which is put back.
-
-        That generator is seeded by itself, since torch.manual_seed also queues a call for every device that is not in
-        use, with a traceback each time.
-        """
-        before = self._global.get_state()
-        self._global.manual_seed(generator(self.seed, "dropout", step).initial_seed())
-        try:
-            yield
-        finally:
-            self._global.set_state(before)
-
-
-def _global_generator(device: torch.device) -> torch.Generator:
-    """Return the generator that modules draw from on this device."""
-    if device.type != "cuda":
-        return torch.default_generator
-    torch.cuda.init()
-    index = torch.cuda.current_device() if device.index is None else device.index
-    return torch.cuda.default_generators[index]

@@ -1,10 +1,13 @@
 """What an agent does by itself: SGD with momentum and weight decay, and the learning rate over time."""
 
+import dataclasses
 import math
 from dataclasses import dataclass
 
+import torch
+
 from gossamer.errors import UserError, read_number, unknown_name
-from gossamer.shapes import Float, Tensor
+from gossamer.shapes import Bool, Float, Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,6 +17,7 @@ class LocalOptimizer:
     momentum: float = 0.0
     nesterov: bool = False
     weight_decay: float = 0.0
+    frozen: Bool[Tensor, " d"] | None = dataclasses.field(default=None, compare=False)  # what decays not either
 
     def __post_init__(self) -> None:
         """Check the ranges."""
@@ -33,7 +37,9 @@ class LocalOptimizer:
         self, g: Float[Tensor, "n d"], x: Float[Tensor, "n d"], memory: Float[Tensor, "n d"] | None
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d"] | None]:
         """Return the direction v and the new momentum memory (None when there is no momentum)."""
-        u = g + self.weight_decay * x if self.weight_decay else g
+        u = torch.add(g, x, alpha=self.weight_decay) if self.weight_decay else g
+        if self.weight_decay and self.frozen is not None:
+            u = u.masked_fill(self.frozen, 0)
         if not self.momentum:
             return u, None
         memory = u if memory is None else self.momentum * memory + u

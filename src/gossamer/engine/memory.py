@@ -12,6 +12,7 @@ from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.shapes import Tensor
 
+ON_THE_WAY = 1.25  # times what is kept for the backward pass: layers need room while they work
 WORKING_COPIES = 8  # [N, d]: x, its copy in the model, g, v, momentum, the next x, and products on the way
 
 
@@ -80,7 +81,7 @@ def _activation_bytes(setup: Setup) -> int:
     with torch.random.fork_rng(devices=[]), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         module(inputs)
     ratio = setup.working_dtype.itemsize / setup.dtype.itemsize
-    return int(sum(kept.values()) / 2 * ratio)
+    return int(ON_THE_WAY * sum(kept.values()) / 2 * ratio)
 
 
 def check_fits(memory: Memory, device: str) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
+from gossamer.engine.chance import drawing_from
 from gossamer.engine.execution import Execution
 from gossamer.engine.feed import Draw, Feed
 from gossamer.engine.recording import Recorded
@@ -83,7 +84,9 @@ class Evaluator:
             inputs, _ = feed.load(Draw(feed.draw(step).indices))
             n, batch = inputs.shape[:2]
             across = inputs.flatten(0, 1)[::n][:batch]
-            self.execution.outputs(self.execution.parameters, torch.cat([inputs, across[None]]), training=True)
+            parameters = self.execution.parameters
+            with drawing_from(parameters.device, feed.seed, "calibration-dropout", step):
+                self.execution.outputs(parameters, torch.cat([inputs, across[None]]), training=True)
 
 
 class Tally:

@@ -1,7 +1,7 @@
 """A module as a function of one flat vector, so that N agents are the rows of one [N, d] tensor."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import MutableMapping
 
 import torch
 from torch import nn
@@ -36,12 +36,20 @@ class FlatModule:
         return torch.cat([parameter.detach().reshape(-1) for parameter in self.module.parameters()])
 
     def __call__(
-        self, flat: Float[Tensor, " d"], inputs: Tensor, buffers: Mapping[str, Tensor] | None = None
+        self, flat: Float[Tensor, " d"], inputs: Tensor, buffers: MutableMapping[str, Tensor] | None = None
     ) -> Tensor:
-        """Return the module's output on `inputs` with the parameters in `flat`; given buffers are moved in place."""
+        """Return the module's output on `inputs` with the parameters in `flat`.
+
+        Given buffers are moved in place, or replaced in the mapping where the module sets them anew.
+        """
         pieces = flat.split(list(self.segments))
         parameters = {
             name: piece.view(shape) for name, piece, shape in zip(self.names, pieces, self.shapes, strict=True)
         }
-        values = {**parameters, **(buffers or {})}
-        return torch.func.functional_call(self.module, values, (inputs,))  # type: ignore[no-any-return]
+        buffers = {} if buffers is None else buffers
+        values = {**parameters, **buffers}  # functional_call leaves here what the module made of them
+        output: Tensor = torch.func.functional_call(self.module, values, (inputs,))
+        for name in buffers:
+            if values[name] is not buffers[name]:
+                buffers[name] = values[name].detach()
+        return output

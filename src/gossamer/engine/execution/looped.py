@@ -35,5 +35,10 @@ class LoopExecution(Execution):
         return torch.stack([self._run(agent, flat, inputs[agent]) for agent, flat in enumerate(x)])
 
     def _run(self, agent: int, flat: Tensor, inputs: Tensor) -> Tensor:
-        buffers = {name: buffer[agent] for name, buffer in self.buffers.items()}  # views, which the model moves
-        return self.setup.module(flat.to(self.setup.working_dtype), inputs, buffers)
+        held = {name: buffer[agent] for name, buffer in self.buffers.items()}  # views, which most models move
+        given = dict(held)
+        output = self.setup.module(flat.to(self.setup.working_dtype), inputs, given)
+        for name, buffer in given.items():
+            if buffer is not held[name]:
+                held[name].copy_(buffer)
+        return output

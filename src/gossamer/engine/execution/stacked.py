@@ -21,6 +21,7 @@ class StackedExecution(Execution):
         self.network.bind(self.parameters).compute_in(setup.working_dtype)
         self._leaves = [leaf.requires_grad_() for leaf in self.network.stacked_parameters().values()]
         self.buffers = self.network.stacked_buffers()
+        self._bound = self.parameters
         self._losses = torch.func.vmap(self.loss)
         self._step: Callable[..., tuple[Tensor, ...]] = self._forward_backward
         self._compiled = False
@@ -64,5 +65,11 @@ class StackedExecution(Execution):
         return outputs
 
     def _set(self, x: Float[Tensor, "n d"]) -> None:
-        if x is not self.parameters:
-            self.parameters.copy_(x.detach())
+        """Give the network its parameters: by a copy to a fixed place where steps are recorded, else where they are."""
+        if x is self._bound:
+            return
+        if x.is_cuda:
+            self.parameters.copy_(x)
+        else:
+            self.network.bind(x)
+            self._bound = x
