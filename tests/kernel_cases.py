@@ -129,8 +129,8 @@ MODELS = ["preresnet:8", "densenet:10", "cnn:4,8"]
 
 def check_model(name):
     """Compare stacked models on the kernels with the models themselves."""
-    models = [make_model(name, (3, 4, 4), 5) for _ in range(2)]
-    stacked, x = stack(models[0], 2).load(models), torch.randn(2, 2, 3, 4, 4)
+    models = [make_model(name, (3, 8, 8), 5) for _ in range(2)]
+    stacked, x = stack(models[0], 2).load(models), torch.randn(2, 2, 3, 8, 8)
     for training in (True, False):
         stacked.train(training)
         y = stacked(x)
@@ -140,7 +140,7 @@ def check_model(name):
             theirs = torch.autograd.grad(output.square().sum(), list(model.parameters()))
             torch.testing.assert_close(y[i], output, rtol=1e-4, atol=1e-5)
             for one, other in zip(ours, theirs, strict=True):
-                assert (one[i] - other).norm() <= 1e-3 * other.norm() + 1e-4
+                assert (one[i] - other).norm() <= 1e-4 * other.norm() + 1e-4
             for buffer, other in zip(stacked.stacked_buffers().values(), model.buffers(), strict=True):
                 torch.testing.assert_close(buffer[i], other)
 

@@ -34,6 +34,7 @@ DEMO = {
     "lr": "0.1",
     "epochs": "100",
     "eval_every": "60",
+    "execution": "stacked",  # not auto: the table is to be the same everywhere
 }
 
 
