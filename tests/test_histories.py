@@ -22,20 +22,32 @@ def walk(steps, shape=(2, 3), seed=0, dtype=torch.float64):
 # Rings.
 
 
+def test_a_value_that_lasts_is_held_and_any_other_is_copied():
+    ring, value = Ring(3, torch.zeros(2, 3)), torch.ones(2, 3)
+    ring.push(0, value, lasting=True)
+    ring.push(1, value)
+    ring.push(3, 2 * value)  # over the one that lasts, which must not be written to
+    value.add_(1)
+    assert torch.equal(ring.at(1), torch.ones(2, 3)) and torch.equal(ring.at(3), torch.full((2, 3), 2.0))
+    ring.push(6, value, lasting=True)
+    assert ring.at(6) is value
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("where", WAYS)
 def test_a_ring_returns_what_was_pushed(where, dtype):
     depth, values = 4, walk(11, dtype=dtype)
     ring = Ring(depth, values[0], where)
     kept = values.to(torch.bfloat16).to(dtype) if where == "bf16" else values  # rounded once
-    assert len(ring.buffer) == ring.depth == depth
-    assert ring.buffer.element_size() == (2 if where == "bf16" else dtype.itemsize)
     for step, value in enumerate(values):
         ring.push(step, value)
         for back in range(depth):
             if step - back >= 0:
                 found = ring.at(step - back)
                 assert found.dtype == dtype and torch.equal(found, kept[step - back])
+    held = ring.state_dict().values()
+    assert len(held) == ring.depth == depth
+    assert {value.element_size() for value in held} == {2 if where == "bf16" else dtype.itemsize}
     assert torch.equal(values, walk(11, dtype=dtype))  # what was pushed is left alone
 
 
@@ -107,7 +119,7 @@ def test_drift_goes_on_from_its_saved_state_to_the_last_bit():
         ring.push(step, states[step])
         drift.at(step, {3, 5})
     other_ring = Ring(6, states[0])
-    other_ring.buffer.copy_(ring.buffer)
+    other_ring.load_state_dict(ring.state_dict())
     other = Drift(other_ring)
     other.load_state_dict({name: value.clone() for name, value in drift.state_dict().items()})
     for step in range(20, 40):
@@ -159,11 +171,10 @@ def test_late_messages_in_half_the_memory_change_a_run_a_little_and_on_the_host_
     runs = {where: training(history=where, **CASES[case]) for where in WAYS}
     start = runs["state"].simulation.x.clone()
     for run in runs.values():
-        assert {ring.buffer.dtype for ring in run.simulation.mailbox.rings.values()} == {
-            torch.bfloat16 if run.settings.history == "bf16" else torch.float32
-        }
         for _ in range(20):
             run.simulation.step()
+        held = [value for ring in run.simulation.mailbox.rings.values() for value in ring.state_dict().values()]
+        assert {value.dtype for value in held} == {torch.bfloat16 if run.settings.history == "bf16" else torch.float32}
     exact, rounded, host = (runs[where].simulation.x for where in WAYS)
     assert torch.equal(host, exact)
     assert 0 < (rounded - exact).norm() < 0.1 * (exact - start).norm()

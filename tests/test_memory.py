@@ -36,7 +36,11 @@ def bytes_of(tensors):
 
 
 def of_histories(run):
-    return bytes_of(ring.buffer for ring in run.simulation.mailbox.rings.values())
+    rings = run.simulation.mailbox.rings.values()
+    for _ in range(max((ring.depth for ring in rings), default=0)):
+        run.simulation.step()
+    assert all(len(ring.state_dict()) == ring.depth for ring in rings)
+    return bytes_of(held for ring in rings for held in ring.state_dict().values())
 
 
 # Histories.

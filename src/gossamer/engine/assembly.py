@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from gossamer.algorithms import Algorithm
+from gossamer.data import Examples
 from gossamer.engine.execution import Execution, choose_execution, make_execution
 from gossamer.engine.execution.base import Setup
 from gossamer.engine.feed import Feed
@@ -21,6 +22,8 @@ from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.shapes import Tensor
 from gossamer.tasks import Task
+
+PREPARED_BYTES = 2**28
 
 _chosen: dict[tuple[object, ...], tuple[str, dict[str, float]]] = {}  # so that runs side by side are run alike
 
@@ -43,6 +46,7 @@ def assemble(
     device, num_agents = check_device(settings.device), network.num_agents
     settings = _complete(settings, task)
     dtype: torch.dtype = getattr(torch, settings.dtype)
+    task = _prepared(task, settings, torch.bfloat16 if settings.precision == "bf16" else dtype)
     setup = Setup(
         task, task.fresh_module(settings.seed), num_agents, device, dtype, settings.precision, settings.compile
     )
@@ -84,6 +88,16 @@ def assemble(
     evaluator = Evaluator(_evaluating(settings.execution, setup), calibration)
     notes = {"execution": settings.execution + measured, "memory": str(memory)}
     return Assembly(simulation, evaluator, settings, memory, notes)
+
+
+def _prepared(task: Task, settings: Settings, dtype: torch.dtype) -> Task:
+    """Prepare a small data set once and for all on a CPU, where to do it batch by batch takes time."""
+    parts = (task.train, task.test)
+    small = sum(part.x.numel() for part in parts) * dtype.itemsize <= PREPARED_BYTES
+    if task.prepare is None or settings.device != "cpu" or settings.augment == "crop-flip" or not small:
+        return task
+    train, test = (Examples(task.prepare(part.x, dtype), part.y) for part in parts)
+    return dataclasses.replace(task, train=train, test=test, prepare=None)
 
 
 def _complete(settings: Settings, task: Task) -> Settings:

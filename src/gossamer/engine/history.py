@@ -15,19 +15,49 @@ class Ring:
     """
 
     def __init__(self, depth: int, like: Float[Tensor, "n d"], where: str = "state") -> None:
-        self.depth, self._like = depth, like
-        dtype = torch.bfloat16 if where == "bf16" else like.dtype
-        device = torch.device("cpu") if where == "host" else like.device
-        pinned = where == "host" and like.is_cuda
-        self.buffer = torch.zeros((depth, *like.shape), dtype=dtype, device=device, pin_memory=pinned)
+        self.depth, self.like, self._where = depth, like, where
+        self._slots: list[Tensor | None] = [None] * depth
+        self._places: dict[int, Tensor] = {}  # where copies go; a lasting value has no such place
 
-    def push(self, step: int, value: Float[Tensor, "n d"]) -> None:
-        """Store the value of this step over the one that is `depth` steps older."""
-        self.buffer[step % self.depth].copy_(value, non_blocking=True)
+    def push(self, step: int, value: Float[Tensor, "n d"], *, lasting: bool = False) -> None:
+        """Store the value of this step over the one that is `depth` steps older.
+
+        A lasting value, which nobody will change, is held as it is; any other is copied.
+        """
+        slot = step % self.depth
+        if lasting and self._where == "state":
+            self._slots[slot] = value
+        else:
+            self._slots[slot] = self._place(slot).copy_(value, non_blocking=True)
 
     def at(self, step: int) -> Float[Tensor, "n d"]:
         """Return the value of a step that is still held; steps before the first mean the first."""
-        return self.buffer[max(step, 0) % self.depth].to(self._like, non_blocking=True)
+        held = self._slots[max(step, 0) % self.depth]
+        assert held is not None
+        return held.to(self.like, non_blocking=True)
+
+    def _place(self, slot: int) -> Tensor:
+        if slot not in self._places:
+            on_host = self._where == "host"
+            self._places[slot] = torch.empty(
+                self.like.shape,
+                dtype=torch.bfloat16 if self._where == "bf16" else self.like.dtype,
+                device="cpu" if on_host else self.like.device,
+                pin_memory=on_host and self.like.is_cuda,
+            )
+        return self._places[slot]
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return what is held, by place."""
+        return {str(slot): held for slot, held in enumerate(self._slots) if held is not None}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Restore what `state_dict` returned."""
+        self._slots = [None] * self.depth
+        for slot, value in state.items():
+            self._slots[int(slot)] = self._place(int(slot)).copy_(value)  # which refuses another shape
+        if self._where == "state":
+            self._places = {}  # so that what was loaded is given up when it leaves
 
 
 class Drift:
@@ -79,14 +109,14 @@ class Drift:
         drifts: dict[int, Tensor] = {}
         if not ages:
             return drifts
-        total = torch.zeros_like(self.ring.at(step), dtype=torch.float64)
+        total = torch.zeros_like(self.ring.like, dtype=torch.float64)
         newer = self.ring.at(step - 1).double()
         for age in range(1, max(ages) + 1):
             older = self.ring.at(step - age).double()
             total = total + (age - 1) * (newer - older)
             newer = older
             if age in ages:
-                drifts[age] = total.to(self.ring.at(step).dtype)
+                drifts[age] = total.to(self.ring.like.dtype)
         return drifts
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -97,7 +127,7 @@ class Drift:
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Restore what `state_dict` returned."""
         self._step, self._slides = (int(value) for value in state["position"])
-        like = self.ring.at(self._step)
+        like = self.ring.like
         self._drifts = {
             int(name.removeprefix("sum.")): drift.to(like) for name, drift in state.items() if name.startswith("sum.")
         }

@@ -58,7 +58,8 @@ class Mailbox:
     def deliver(self, step: int, vectors: dict[str, Float[Tensor, "n d"]]) -> tuple[Inbox, Weights, Int[Tensor, "n n"]]:
         """Take what every agent sends at this step; return what every agent holds, its weights, and the ages."""
         for name, ring in self.rings.items():
-            ring.push(step, vectors[name])
+            # A recording on a GPU overwrites its gradients at the next step; all else is made anew.
+            ring.push(step, vectors[name], lasting=name == "x" or not vectors[name].is_cuda)
         ages = self.arrivals.advance(step)
         weights, late_weights = self._weights_for(ages)
         reliable_delay = self.network.reliable_delay
@@ -117,7 +118,7 @@ class Mailbox:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return everything in flight: the rings, the arrivals and the sliding sums."""
-        state = {f"ring.{name}": ring.buffer for name, ring in self.rings.items()}
+        state = {f"ring.{name}.{k}": held for name, ring in self.rings.items() for k, held in ring.state_dict().items()}
         state |= {f"arrivals.{name}": value for name, value in self.arrivals.state_dict().items()}
         if self.drift is not None:
             state |= {f"drift.{name}": value for name, value in self.drift.state_dict().items()}
@@ -126,7 +127,7 @@ class Mailbox:
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore what `state_dict` returned."""
         for name, ring in self.rings.items():
-            ring.buffer.copy_(state[f"ring.{name}"])
+            ring.load_state_dict(part_of(state, f"ring.{name}."))
         self.arrivals.load_state_dict(part_of(state, "arrivals."))
         if self.drift is not None:
             self.drift.load_state_dict(part_of(state, "drift."))

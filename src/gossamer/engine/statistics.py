@@ -10,6 +10,7 @@ import torch
 
 from gossamer.algorithms import Inbox, Late, Own, Weights
 from gossamer.algorithms.steps import mix_heard, mix_reliable
+from gossamer.engine.checkpoint import part_of
 from gossamer.engine.history import Ring
 from gossamer.engine.mailbox import Mailbox
 from gossamer.shapes import Float, Tensor
@@ -61,11 +62,13 @@ class Statistics:
     def state_dict(self) -> dict[str, Tensor]:
         """Return the buffers and those in flight."""
         state = {f"buffer.{name}": buffer for name, buffer in self.buffers.items()}
-        return state if self._ring is None else {**state, "ring": self._ring.buffer}
+        if self._ring is not None:
+            state |= {f"ring.{slot}": held for slot, held in self._ring.state_dict().items()}
+        return state
 
-    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore what `state_dict` returned."""
         for name, buffer in self.buffers.items():
             buffer.copy_(state[f"buffer.{name}"])
         if self._ring is not None:
-            self._ring.buffer.copy_(state["ring"])
+            self._ring.load_state_dict(part_of(state, "ring."))
