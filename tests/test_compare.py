@@ -4,19 +4,12 @@ import statistics
 import pytest
 
 import gossamer as gm
-from command import Command
 from gossamer.algorithms import algorithm_class, parse_algorithm
 from gossamer.cli.compare import DEMO, FAMILY
 from gossamer.engine import Training
 from gossamer.experiments.compare import plan, safe_name, split_algorithms, unused_folder
 
 SHORT = ("--epochs", 2, "--delay", 5, "--model", "linear", "--no-plots")
-
-
-@pytest.fixture
-def command(capsys, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    return Command(capsys)
 
 
 def test_compare_folds_seeds_into_mean_and_deviation(command, tmp_path):

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 import gossamer as gm
 from gossamer.algorithms import algorithm_names
-from helpers import World, algorithm_from, calls
+from helpers import World, algorithm_from
+from spies import calls
 
 EVERY = [
     *algorithm_names(),

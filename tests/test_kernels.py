@@ -1,15 +1,11 @@
 """The Triton kernels, interpreted on the CPU, against the same layers written with torch's own operations."""
 
-import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-
-HAS_TRITON = importlib.util.find_spec("triton") is not None
-pytestmark = pytest.mark.skipif(not HAS_TRITON, reason="Triton is not built for this platform")
 
 
 @pytest.mark.parametrize(("group", "count"), [("units", 11), ("dense blocks", 3), ("models", 3)])

@@ -1,4 +1,4 @@
-"""theta, the options of the rules, the local optimiser and the learning rate: what is read, and what is refused."""
+"""theta and the options of the rules: what is read, and what is refused."""
 
 import math
 
@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 import gossamer as gm
 from gossamer.algorithms import CAsgd, algorithm_class, algorithm_names, describe_algorithms, parse_algorithm
 from gossamer.algorithms.theta import Bernoulli, Linear, Piecewise, UniformTheta, parse_theta
-from gossamer.engine.local import LocalOptimizer, Schedule
-from helpers import Smooth, algorithm_from
+from helpers import algorithm_from
 
 steady = settings(deadline=None, max_examples=30)
 
@@ -189,101 +188,6 @@ def test_rules_that_cannot_know_the_optimisers_memory_refuse_it(option, local):
         gm.trajectory(gm.algorithm("p-asgd", **option), NET, lambda x, t: x, [1.0], **local)
 
 
-# ---- the local optimiser
-
-
-@steady
-@given(
-    st.sampled_from([0.0, 0.5, 0.9]), st.booleans(), st.sampled_from([0.0, 0.1]), st.integers(1, 8), st.integers(0, 99)
-)
-def test_an_agent_alone_walks_as_torch_sgd_does(momentum, nesterov, weight_decay, steps, seed):
-    nesterov = nesterov and momentum > 0
-    smooth = Smooth(1, 3, seed)
-    x = torch.nn.Parameter(torch.from_numpy(smooth.x0.copy()))
-    sgd = torch.optim.SGD([x], lr=0.1, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
-    local, mine, memory = (
-        LocalOptimizer(momentum=momentum, nesterov=nesterov, weight_decay=weight_decay),
-        x.detach().clone(),
-        None,
-    )
-    for t in range(steps):
-        x.grad = torch.from_numpy(smooth.gradient(x.detach(), t))
-        sgd.step()
-        v, memory = local.direction(torch.from_numpy(smooth.gradient(mine, t)), mine, memory)
-        mine = mine - 0.1 * v
-        torch.testing.assert_close(mine, x.detach(), rtol=1e-13, atol=1e-13)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"momentum": 1.0}, r"momentum must lie in \[0, 1\), got 1.0"),
-        ({"momentum": -0.1}, "momentum must lie"),
-        ({"momentum": math.nan}, "momentum must lie"),
-        ({"weight_decay": -1.0}, "weight decay must be 0 or more, got -1.0"),
-        ({"weight_decay": math.inf}, "weight decay"),
-        ({"nesterov": True}, "nesterov needs momentum"),
-    ],
-)
-def test_a_wrong_optimiser_is_refused(options, words):
-    with pytest.raises(gm.UserError, match=words):
-        LocalOptimizer(**options)
-
-
-# ---- the learning rate
-
-
-def rates(*args, **options):
-    schedule = Schedule(*args, **options)
-    return [schedule.at(t) for t in range(schedule.steps)]
-
-
-def test_a_constant_rate_is_constant():
-    assert rates(0.1, steps=5) == [0.1] * 5
-
-
-def test_cosine_falls_from_the_rate_to_nothing():
-    assert rates(0.2, "cosine", 8) == pytest.approx([0.1 * (1 + math.cos(math.pi * t / 8)) for t in range(8)])
-    assert Schedule(0.2, "cosine", 8).at(8) == pytest.approx(0)
-    assert Schedule(0.2, "cosine", 8).at(99) == pytest.approx(0)
-
-
-def test_milestones_below_one_are_shares_of_the_run():
-    assert rates(1.0, "step:0.5,0.75", 8) == pytest.approx([1] * 4 + [0.1] * 2 + [0.01] * 2)
-
-
-def test_milestones_of_one_or_more_are_epochs():
-    expected = [1] * 6 + [0.2] * 6
-    assert rates(1.0, "step:2,gamma=0.2", 12, steps_per_epoch=3) == pytest.approx(expected)
-
-
-@pytest.mark.parametrize("text", ["constant", "cosine"])
-def test_warm_up_rises_in_equal_steps_and_then_the_schedule_begins(text):
-    found = rates(0.6, text, 10, steps_per_epoch=2, warmup_epochs=1.5)
-    assert found[:3] == pytest.approx([0.2, 0.4, 0.6])
-    after = [0.6 if text == "constant" else 0.3 * (1 + math.cos(math.pi * t / 7)) for t in range(7)]
-    assert found[3:] == pytest.approx(after)
-
-
-@pytest.mark.parametrize(
-    ("args", "words"),
-    [
-        ((0.0,), "lr must be positive and finite, got 0.0"),
-        ((-1.0,), "lr must be positive"),
-        ((math.nan,), "lr must be positive"),
-        ((0.1, "cosin"), "did you mean 'cosine'"),
-        ((0.1, "step:half"), "milestone must be a number, got 'half'"),
-        ((0.1, "step:0"), "milestone 0"),
-        ((0.1, "step:-1"), "milestone -1"),
-        ((0.1, "step:5,gamma=x"), "gamma must be a number, got 'x'"),
-        ((0.1, "constant", 10, 1, -1.0), "warmup must be 0 epochs or more"),
-    ],
-)
-def test_a_wrong_schedule_is_refused(args, words):
-    with pytest.raises(gm.UserError, match=words):
-        Schedule(*args)
-
-
 @pytest.mark.parametrize("text", ["pv:xyz", "uniform:3", "piecewise:0=0.1,5=0.1,5=0.7", "piecewise:0=0.1,5=0.7,5=0.1"])
 def test_a_theta_with_parts_that_mean_nothing_is_refused(text):
     with pytest.raises(gm.UserError, match="theta"):
@@ -292,12 +196,6 @@ def test_a_theta_with_parts_that_mean_nothing_is_refused(text):
 
 def test_a_theta_in_digits_is_a_number_however_it_was_given():
     assert parse_theta("0.25") == parse_theta(0.25)
-
-
-@pytest.mark.parametrize("text", ["constant:abc", "cosine:abc", "step:nan", "step:0.5,gamma=-1", "step:0.5,gamma=nan"])
-def test_a_schedule_with_parts_that_mean_nothing_is_refused(text):
-    with pytest.raises(gm.UserError, match="schedule"):
-        Schedule(0.1, text, steps=10)
 
 
 def test_neither_a_name_nor_an_alias_is_registered_twice():

@@ -53,6 +53,8 @@ class Ring:
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Restore what `state_dict` returned."""
+        if any(int(slot) >= self.depth for slot in state):
+            raise ValueError(f"its history is deeper than {self.depth}")
         self._slots = [None] * self.depth
         for slot, value in state.items():
             self._slots[int(slot)] = self._place(int(slot)).copy_(value)  # which refuses another shape

@@ -1,0 +1,40 @@
+"""What the tests of whole runs share: short ones, ones that are taken up again, and what they leave behind."""
+
+from gossamer.engine import Training
+from gossamer.engine.folder import RunFolder
+from gossamer.engine.settings import make_settings
+
+SHORT = {"epochs": 2, "model": "linear"}
+BASE = {"model": "linear", "epochs": 3, "delay": "5", "lr": 0.1, "eval_every": 5}  # 36 steps, evaluated at 5, 10, …
+
+
+def training(**values):
+    return Training(make_settings({**SHORT, "delay": "5", **values}))
+
+
+def begin(path, **values):
+    run = Training(make_settings({**BASE, **values}))
+    return run, RunFolder.create(path, run.settings, run.network)
+
+
+def take_up(path):
+    folder, settings = RunFolder.open(path)
+    run = Training(settings)
+    run.resume(folder)
+    return run, folder
+
+
+def outcome(path):
+    return {name: (path / name).read_bytes() for name in ("metrics.jsonl", "checkpoint.npz")}
+
+
+class Crash(Exception):
+    pass
+
+
+def crashing_at(crash_at):
+    def crash(step, row):
+        if step == crash_at:
+            raise Crash
+
+    return crash
