@@ -7,7 +7,8 @@ import torch.nn.functional as F
 
 from gossamer.nn import kernels, make_model, stack
 from gossamer.nn.kernels.dense import DenseBlock, DenseNorms
-from gossamer.nn.kernels.unit import Norm, Unit
+from gossamer.nn.kernels.norms import Norm
+from gossamer.nn.kernels.unit import Unit
 
 # agents, batch, height, width, channels in and out, kernel, stride, norm, residual, training
 CASES = [

@@ -32,6 +32,11 @@ class Setup:
         return torch.bfloat16 if self.precision == "bf16" else self.dtype
 
 
+def buffers_of(module: nn.Module, num_agents: int) -> dict[str, Tensor]:
+    """Return a copy of each of a module's buffers for every agent."""
+    return {name: buffer.detach().expand(num_agents, *buffer.shape).clone() for name, buffer in module.named_buffers()}
+
+
 class Execution(ABC):
     """N models with the parameters x [N, d]. `buffers` holds what else each keeps, [N, *shape] by name."""
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from gossamer.engine.execution.base import Execution, Setup
+from gossamer.engine.execution.base import Execution, Setup, buffers_of
 from gossamer.shapes import Float, Tensor
 
 
@@ -15,10 +15,7 @@ class LoopExecution(Execution):
         super().__init__(setup)
         module = setup.module
         self.running = module.module.to(device=setup.device, dtype=setup.dtype)
-        self.buffers = {
-            name: buffer.detach().expand(setup.num_agents, *buffer.shape).clone()
-            for name, buffer in module.module.named_buffers()
-        }
+        self.buffers = buffers_of(self.running, setup.num_agents)
 
     def _gradient(self, x: Float[Tensor, "n d"], inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         self.running.train()

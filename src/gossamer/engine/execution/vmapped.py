@@ -2,7 +2,7 @@
 
 import torch
 
-from gossamer.engine.execution.base import Execution, Setup
+from gossamer.engine.execution.base import Execution, Setup, buffers_of
 from gossamer.shapes import Float, Tensor
 
 Buffers = dict[str, Tensor]
@@ -17,10 +17,7 @@ class VmapExecution(Execution):
         super().__init__(setup)
         module = setup.module
         self.running = module.module.to(device=setup.device, dtype=setup.dtype)
-        self.buffers = {
-            name: buffer.detach().expand(setup.num_agents, *buffer.shape).clone()
-            for name, buffer in module.module.named_buffers()
-        }
+        self.buffers = buffers_of(self.running, setup.num_agents)
 
         def loss(flat: Tensor, buffers: Buffers, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Buffers]:
             outputs, moved = run(flat, buffers, inputs)

@@ -13,8 +13,10 @@ import torch
 import triton
 
 from gossamer.nn.kernels import convolution as conv
+from gossamer.nn.kernels import norms as of_norms
 from gossamer.nn.kernels import pointwise, unit
-from gossamer.nn.kernels.unit import Geometry, Norm
+from gossamer.nn.kernels.norms import Norm
+from gossamer.nn.kernels.sizes import PROGRAMS, Geometry, block_of, num_rows_of, split_rows
 from gossamer.shapes import Float, Tensor
 
 ALIGNMENT = 8  # channels: rows of the buffer begin at multiples of 16 bytes
@@ -65,7 +67,7 @@ class Prefix:
 def _arrange(weight: Float[Tensor, "n k c 1 1"], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Return the weights as the kernels read them, forward and backward."""
     n, out, count = weight.shape[:3]
-    width, out_block = triton.cdiv(count, BLOCK) * BLOCK, unit._block(out, 128)
+    width, out_block = triton.cdiv(count, BLOCK) * BLOCK, block_of(out, 128)
     forward, backward = torch.empty((2, n, width * out_block), dtype=dtype, device=weight.device)
     source = weight if weight[0].is_contiguous() else weight.contiguous()
     pointwise.arrange_weight_kernel[(triton.cdiv(width * out_block, 1024), n)](
@@ -79,7 +81,7 @@ def _forward(x: Prefix, weight: Tensor, out: int, precision: str) -> Float[Tenso
     y = x.buffer.new_empty((*x.buffer.shape[:-1], out))
     pointwise.forward_kernel[x.grid(ROWS, 1)](
         x.buffer, x.scale, x.shift, weight, y, x.num_rows, count_out=out, PRECISION=precision,
-        ROWS=ROWS, BLOCK=BLOCK, BLOCKS=x.blocks, OUT_BLOCK=unit._block(out, 128), **x.sizes,
+        ROWS=ROWS, BLOCK=BLOCK, BLOCKS=x.blocks, OUT_BLOCK=block_of(out, 128), **x.sizes,
     )  # fmt: skip
     return y
 
@@ -95,22 +97,22 @@ def _backward(
         pointwise.backward_kernel[x.grid(ROWS, x.blocks)](
             x.buffer, x.scale, x.shift, x.mean, x.rstd, weight, dy, dweight, dbias, dx, sums, x.num_rows,
             count_out=out, PRECISION=precision, SUMS=to_sum, TRAINING=training,
-            ROWS=ROWS, BLOCK=BLOCK, BLOCKS=x.blocks, OUT_BLOCK=unit._block(out, 128), **x.sizes,
+            ROWS=ROWS, BLOCK=BLOCK, BLOCKS=x.blocks, OUT_BLOCK=block_of(out, 128), **x.sizes,
         )  # fmt: skip
 
     run(sums, sums, to_sum=True)
-    dweight, dbias = unit._norm_gradient(sums)
+    dweight, dbias = of_norms.norm_gradient(sums)
     run(dweight, dbias, to_sum=False)
     return dweight, dbias
 
 
 def _weight_gradient(x: Prefix, dy: Float[Tensor, "n b h w k"], precision: str) -> Float[Tensor, "n k c 1 1"]:
     n, out, rows = dy.shape[0], dy.shape[-1], 64
-    splits, rows_each = unit._splits(x.num_rows, rows, max(1, unit.PROGRAMS // (n * x.blocks)))
+    splits, rows_each = split_rows(x.num_rows, rows, max(1, PROGRAMS // (n * x.blocks)))
     parts = dy.new_empty((n, splits, x.count, out), dtype=torch.float32)
     pointwise.weight_gradient_kernel[(splits, n, x.blocks)](
         x.buffer, x.scale, x.shift, dy, parts, x.num_rows, rows_each, count_out=out,
-        PRECISION=precision, ROWS=rows, BLOCK=BLOCK, OUT_BLOCK=unit._block(out, 128), **x.sizes,
+        PRECISION=precision, ROWS=rows, BLOCK=BLOCK, OUT_BLOCK=block_of(out, 128), **x.sizes,
     )  # fmt: skip
     dweight = dy.new_empty((n, out, x.count, 1, 1), dtype=torch.float32)
     conv.finish_weight_gradient_kernel[(triton.cdiv(x.count * out, 64), n)](
@@ -129,7 +131,7 @@ class DenseBlock(torch.autograd.Function):
         total = start + len(norms) * growth
         width = triton.cdiv(total, ALIGNMENT) * ALIGNMENT
         buffer = x.new_zeros((*x.shape[:-1], width))  # what is not written yet is read, so it must be finite
-        splits, _ = unit.plan_statistics(x)
+        splits, _ = of_norms.plan_statistics(x)
         parts = x.new_empty((n, splits, 2, width), dtype=torch.float32)
         saved: list[Tensor] = []
         new, at = x, 0
@@ -137,15 +139,19 @@ class DenseBlock(torch.autograd.Function):
             wide, _, _, narrow, _, _ = tensors[PER_LAYER * index : PER_LAYER * (index + 1)]
             buffer[..., at : at + new.shape[-1]] = new
             if of.wide.training:
-                unit.measure(new, parts, at)
+                of_norms.measure(new, parts, at)
             at += new.shape[-1]
-            affine = unit.merge(parts, unit._rows(x), at, of.wide, x) if of.wide.training else unit._running(of.wide)
+            affine = (
+                of_norms.merge(parts, num_rows_of(x), at, of.wide, x)
+                if of.wide.training
+                else of_norms.running_affine(of.wide)
+            )
             wide_taps, wide_back_taps = _arrange(wide, x.dtype)
             inner = _forward(Prefix(buffer, at, *affine), wide_taps, wide.shape[1], precision)
-            taps, back_taps = unit._arrange(narrow, x.dtype)
-            z, *prepared = unit.normalise(inner, of.narrow)
+            taps, back_taps = unit.arrange(narrow, x.dtype)
+            z, *prepared = of_norms.normalise(inner, of.narrow)
             size = Geometry(x.shape[2], x.shape[3], narrow.shape[2], growth, 3, 1, 1)
-            new, _ = unit._convolve(z, taps, size, precision)
+            new, _ = unit.convolve(z, taps, size, precision)
             saved += [*affine, inner, z, back_taps, *prepared, wide_back_taps]
         buffer[..., at : at + growth] = new
         ctx.save_for_backward(buffer, *saved)
@@ -175,11 +181,11 @@ def _layer_backward(ctx: Any, prefix: Prefix, saved: list[Tensor], dnew: Tensor,
     """Add a layer's gradient to dx; return those of its six tensors."""
     inner, z, taps, mean, rstd, scale, shift, wide = saved
     size = Geometry(inner.shape[2], inner.shape[3], inner.shape[-1], ctx.growth, 3, 1, 1)
-    dnarrow = unit._weight_gradient(size, z, dnew, ctx.precision)
+    dnarrow = unit.weight_gradient(size, z, dnew, ctx.precision)
     before = (inner, scale, shift, mean, rstd)
-    dz, sums = unit._convolve(dnew, taps, size.backward(), ctx.precision, before=before)
-    dnarrow_weight, dnarrow_bias = unit._norm_gradient(sums)
-    dinner = unit._past_norm(dz, before, dnarrow_weight, dnarrow_bias, None, training=ctx.training)
+    dz, sums = unit.convolve(dnew, taps, size.backward(), ctx.precision, before=before)
+    dnarrow_weight, dnarrow_bias = of_norms.norm_gradient(sums)
+    dinner = of_norms.past_norm(dz, before, dnarrow_weight, dnarrow_bias, None, training=ctx.training)
     dwide = _weight_gradient(prefix, dinner, ctx.precision)
     dwide_weight, dwide_bias = _backward(prefix, wide, dinner, dx, ctx.precision, training=ctx.training)
     return [dwide, dwide_weight, dwide_bias, dnarrow, dnarrow_weight, dnarrow_bias]

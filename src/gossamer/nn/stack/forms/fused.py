@@ -162,7 +162,7 @@ def convolve(
 
 def _as_norm(norm: BatchNorm) -> Any:
     """Return a layer's norm as the kernels take it, and have the batch counted."""
-    from gossamer.nn.kernels.unit import Norm
+    from gossamer.nn.kernels.norms import Norm
 
     if norm.training and norm.num_batches_tracked is not None:
         norm.session.counters.append(norm.num_batches_tracked)

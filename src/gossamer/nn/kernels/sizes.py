@@ -1,0 +1,85 @@
+"""What the kernels are told of a layer: its sizes, and how its work is cut into programs."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import triton
+
+from gossamer.shapes import Float, Tensor
+
+# Programs among which a sum is split: twice what a large GPU holds. Constants, so that sums are split the same way
+# everywhere.
+PROGRAMS = 528
+GRADIENT_PROGRAMS = 264
+STATISTICS_ROWS = 128  # pixels are split at multiples of this, whatever the channels, so that parts can be merged
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The sizes of one convolution."""
+
+    height: int
+    width: int
+    channels_in: int
+    channels_out: int
+    kernel: int
+    stride: int
+    padding: int
+
+    @property
+    def out_height(self) -> int:
+        """Rows of the output."""
+        return (self.height + 2 * self.padding - self.kernel) // self.stride + 1
+
+    @property
+    def out_width(self) -> int:
+        """Columns of the output."""
+        return (self.width + 2 * self.padding - self.kernel) // self.stride + 1
+
+    def backward(self) -> "Geometry":
+        """Return the convolution that carries gradients back: channels swapped, stride 1."""
+        margin = self.kernel - 1 - self.padding
+        grown = self.height + 2 * self.padding - self.kernel + 1, self.width + 2 * self.padding - self.kernel + 1
+        return Geometry(*grown, self.channels_out, self.channels_in, self.kernel, 1, margin)
+
+    def arguments(self, precision: str) -> dict[str, Any]:
+        """Return what every kernel is told of the sizes."""
+        in_vector, out_vector = vector_of(self.channels_in), vector_of(self.channels_out)
+        if self.kernel > 1:
+            in_vector = self.channels_in  # windows are cut at channel counts, so those are compiled in
+        return {
+            "in_vectors": self.channels_in // in_vector,
+            "out_vectors": self.channels_out // out_vector,
+            "IN_VECTOR": in_vector,
+            "OUT_VECTOR": out_vector,
+            "HEIGHT": self.height,
+            "WIDTH": self.width,
+            "OUT_HEIGHT": self.out_height,
+            "OUT_WIDTH": self.out_width,
+            "KERNEL": self.kernel,
+            "STRIDE": self.stride,
+            "PADDING": self.padding,
+            "PRECISION": precision,
+        }
+
+
+def vector_of(count: int) -> int:
+    """Return the power of two, up to 16, that divides a channel count."""
+    return min(16, count & -count)
+
+
+def block_of(count: int, limit: int = 64) -> int:
+    """Return how many channels a program takes at once: a power of two that the matrix units can work with."""
+    return int(min(limit, max(16, triton.next_power_of_2(count))))
+
+
+def split_rows(num_rows: int, rows: int, programs: int) -> tuple[int, int]:
+    """Return among how many programs the rows of an agent are split, and the rows of each: whole tiles."""
+    tiles = triton.cdiv(num_rows, rows)
+    each = triton.cdiv(tiles, max(1, min(tiles, programs, 128)))
+    return triton.cdiv(tiles, each), each * rows
+
+
+def num_rows_of(x: Float[Tensor, "n b h w c"]) -> int:
+    """Return the pixels of one agent."""
+    return x.shape[1] * x.shape[2] * x.shape[3]
