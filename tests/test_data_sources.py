@@ -261,3 +261,21 @@ def test_windows_of_text_are_dealt_out_but_not_by_class(tmp_path):
     for text in ("dirichlet:1", "classes:2"):
         with pytest.raises(gm.UserError, match="deals by class, but these examples have none; use iid"):
             partition(text, data.train.y, 3, 0)
+
+
+def test_text_is_read_by_a_transformer_alone(tmp_path):
+    (tmp_path / "book.txt").write_text("once upon a time " * 100)
+    for model in ("mlp", "linear", "cnn"):
+        with pytest.raises(gm.UserError, match="use --model transformer"):
+            make_task(f"text:{tmp_path}/book.txt", model)
+
+
+def test_a_download_that_fails_leaves_no_folder_behind(tmp_path, monkeypatch):
+    def fails(*_, path, **__):
+        path.mkdir(parents=True)
+        raise OSError
+
+    monkeypatch.setattr("pooch.retrieve", fails)
+    with pytest.raises(gm.UserError, match="cannot be downloaded"):
+        make_task("cifar10", "cnn", str(tmp_path / "misspelt" / "folder"))
+    assert not list(tmp_path.iterdir())

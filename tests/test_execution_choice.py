@@ -211,3 +211,18 @@ def test_a_compiled_run_is_an_uncompiled_one(compiles):
     auto = Training(make_settings({**small, "compile": True}), task=task)
     assert auto.settings.execution == "stacked" and compiles
     assert not auto.evaluate.execution.setup.compile
+
+
+def test_a_model_that_vmap_cannot_run_is_refused_in_one_line():
+    class Decides(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(6, 3)
+
+        def forward(self, x):
+            return self.linear(x) if x.sum() > 0 else -self.linear(x)
+
+    task = make_task(Decides)
+    with pytest.raises(gm.UserError, match=r"cannot run under torch.func.vmap .* use execution=loop") as error:
+        make_execution("vmap", make_setup(task)).gradient(states(task, 0), *examples(task, 0))
+    assert "\n" not in str(error.value)

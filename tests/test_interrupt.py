@@ -16,6 +16,7 @@ import gossamer as gm
 from command import files_under
 from gossamer.cli.interrupt import Interrupt
 from gossamer.engine.folder import RunFolder
+from gossamer.engine.metrics import Evaluator
 from runs import Crash, begin, crashing_at, outcome
 
 
@@ -74,12 +75,12 @@ def test_a_time_limit_saves_and_ends_well_as_often_as_it_is_given(folder, comman
     clock = iter(range(10_000))
     monkeypatch.setattr("gossamer.cli.interrupt.time.monotonic", lambda: float(next(clock)))  # a second an iteration
     first = command("train", *LONG, "--time-limit", 20.5, "--out", "run", "--json")
-    # It was looked at 20 times before: the limit ends the run at the first boundary after it.
-    assert (first.status, first.document["status"], first.document["iterations"]) == (0, "time limit", 20)
-    assert first.err == "gossamer: time limit reached at step 20 of 60; continue with: gossamer train --resume run\n"
+    # It was looked at 20 times before, at every step and every batch of an evaluation, which is broken off.
+    assert (first.status, first.document["status"], first.document["iterations"]) == (0, "time limit", 18)
+    assert first.err == "gossamer: time limit reached at step 18 of 60; continue with: gossamer train --resume run\n"
     assert json.loads((folder / "run/summary.json").read_text())["status"] == "time limit"
     second = command("train", "--resume", "run", "--time-limit", 30, "--json")
-    assert (second.status, second.document["status"], second.document["iterations"]) == (0, "time limit", 49)
+    assert (second.status, second.document["status"], second.document["iterations"]) == (0, "time limit", 42)
     last = command.well("train", "--resume", "run", "--time-limit", 1e9, "--json").document
     assert last["status"] == "finished" and outcome(folder / "run") == outcome(folder / "whole")
     assert "time" not in (folder / "run/config.toml").read_text()  # it is not part of what the run is
@@ -266,3 +267,16 @@ def test_an_interrupt_outside_training_is_one_line_with_status_130(command, monk
     outcome = command("network", "ring:8", "--discover")
     assert (outcome.status, outcome.out) == (130, "")
     assert outcome.err == "gossamer: interrupted\n"
+
+
+def test_a_signal_breaks_an_evaluation_off_and_the_resumed_run_makes_it_up(folder, command, monkeypatch):
+    monkeypatch.setattr("gossamer.engine.metrics.EVALUATION_EXAMPLES", 9 * 100)  # of 359: four batches
+    values = (*LONG, "--execution", "vmap")
+    command.well("train", *values, "--out", "whole")
+    with monkeypatch.context() as patch:
+        Signals(patch, Evaluator, "_measure", {10: signal.SIGTERM})  # in the third evaluation, at step 12
+        cut = command("train", *values, "--out", "run")
+    assert cut.status == 0 and "stopped at step 12" in cut.err and "(at step 6)" in cut.out
+    assert len((folder / "run/metrics.jsonl").read_text().splitlines()) == 2
+    command.well("train", "--resume", "run")
+    assert outcome(folder / "run") == outcome(folder / "whole")

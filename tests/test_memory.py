@@ -98,7 +98,7 @@ def test_states_and_data_are_counted():
     assert twice.states == 2 * small.states and twice.histories == 2 * small.histories
     assert small.data == 80 * 6 * 4 + 80 * 8 == twice.data
     assert estimated(make_task(), dtype=torch.float64).states == 2 * small.states
-    assert small.on_device == small.states + small.histories + small.activations + small.data
+    assert small.on_device == small.states + small.histories + small.activations + small.data + small.batches
 
 
 # Activations.
@@ -197,7 +197,9 @@ def test_no_remedy_is_one_that_is_taken_already(monkeypatch, sizes, device, reme
 def test_large_activations_call_for_a_smaller_batch(monkeypatch):
     sizes = {"states": 40 * MB, "activations": 60 * MB}
     assert refusal(monkeypatch, 70 * MB, **sizes) == "use half the --batch or --precision bf16"
-    assert refusal(monkeypatch, 69 * MB, **sizes).startswith("use fewer agents")
+    assert refusal(monkeypatch, 69 * MB, **sizes) == "use a smaller --batch"
+    assert refusal(monkeypatch, 39 * MB, **sizes).startswith("use fewer agents")
+    assert refusal(monkeypatch, 45 * MB, states=40 * MB, batches=10 * MB) == "use a smaller --batch"
 
 
 def test_what_fits_and_what_nobody_knows_is_let_through(monkeypatch):

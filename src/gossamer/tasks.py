@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from gossamer.data import SOURCES, Examples, load_data
-from gossamer.errors import unknown_name
+from gossamer.errors import UserError, unknown_name
 from gossamer.nn import FlatModule, make_model
 from gossamer.seeding import generator
 from gossamer.shapes import Bool, Float, Int, Tensor
@@ -73,6 +73,8 @@ class Task:
 def make_task(name: str, model: str = "mlp", data_dir: str | None = None) -> Task:
     """Make a task from the names of its data set and its model; downloads go to the data folder."""
     data = load_data(name, data_dir)
+    if data.train.y.dim() > 1 and not model.startswith("transformer"):
+        raise UserError(f"model '{model}' cannot read the text of '{name}'; use --model transformer")
 
     def fresh() -> nn.Module:
         return make_model(model, data.shape, data.num_classes)

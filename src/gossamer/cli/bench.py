@@ -45,6 +45,7 @@ def bench(
     """
     plan = make_plan(device, precision, steps, quick=quick)
     chosen = choose_cases(cases, plan)
+    out_dir.mkdir(parents=True, exist_ok=True)
     load_all(out_dir)  # a file that cannot be read is told now, not after an hour
     records, interrupted = _measure(plan, chosen, out_dir)
     if json:

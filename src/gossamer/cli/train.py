@@ -120,7 +120,8 @@ def _print_summary(summary: dict[str, Any]) -> None:
     lines = {
         "algorithm": f"{summary['algorithm']} on {summary['network']}, delay {summary['delay']}",
         "accuracy": f"{100 * summary['accuracy_mean']:.2f} % ± {100 * summary['accuracy_std']:.2f} over "
-        f"{summary['agents']} agents, averaged model {100 * summary['accuracy_average_model']:.2f} %",
+        f"{summary['agents']} agents, averaged model {100 * summary['accuracy_average_model']:.2f} %"
+        + ("" if summary["evaluated_step"] == summary["iterations"] else f" (at step {summary['evaluated_step']})"),
         "disagreement": f"{summary['consensus_distance']:.4f} (mean distance from the average model)",
         "predicts": "-" if predict is None else f"{100 * predict:.1f} % of the steps with late messages",
         "sent": f"{summary['bytes_sent'] / 1e6:.1f} MB in {summary['iterations']} iterations",

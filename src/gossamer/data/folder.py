@@ -1,5 +1,6 @@
 """Where data sets lie on disk: the data folder, checksums, archives and downloads."""
 
+import contextlib
 import hashlib
 import importlib.util
 import os
@@ -68,6 +69,7 @@ def unpack(archive: Path, md5: str, inside: str) -> Path:
 
 def download(what: str, url: str, md5: str, folder: Path, remedy: str) -> Path:
     """Fetch an official file into a folder, or say what to put there by hand."""
+    made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     try:
         import pooch
 
@@ -82,6 +84,9 @@ def download(what: str, url: str, md5: str, folder: Path, remedy: str) -> Path:
         reason = type(error).__name__
     except ValueError:
         reason = "what came has a wrong checksum"
+    for parent in made:  # a folder that was misspelt is not left behind
+        with contextlib.suppress(OSError):
+            parent.rmdir()
     raise UserError(
         f"{what} is not in '{folder}' and cannot be downloaded ({reason}); put {remedy} there, or name another folder "
         "with --data-dir or GOSSAMER_DATA"

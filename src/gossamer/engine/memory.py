@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from gossamer.algorithms import Algorithm, Past
+from gossamer.data import BLOCK
 from gossamer.engine.execution.base import Setup
 from gossamer.engine.mailbox import planned_rings
 from gossamer.errors import UserError
@@ -24,16 +25,24 @@ class Memory:
     histories: int
     activations: int
     data: int
+    batches: int = 0
     histories_on_host: bool = False
     histories_in_bf16: bool = False
 
     @property
     def on_device(self) -> int:
         """What must fit beside the model."""
-        return self.states + self.activations + self.data + (0 if self.histories_on_host else self.histories)
+        return (
+            self.states
+            + self.activations
+            + self.data
+            + self.batches
+            + (0 if self.histories_on_host else self.histories)
+        )
 
     def __str__(self) -> str:
-        parts = {"states": self.states, "histories": self.histories, "activations": self.activations, "data": self.data}
+        parts = {"states": self.states, "histories": self.histories, "activations": self.activations}
+        parts |= {"data": self.data, "batches": self.batches}
         listed = ", ".join(f"{name} {in_words(value)}" for name, value in parts.items())
         place = " (histories on the host)" if self.histories_on_host else ""
         return f"about {in_words(self.on_device)}: {listed}{place}"
@@ -58,10 +67,17 @@ def estimate(setup: Setup, algorithm: Algorithm, network: Network, *, batch: int
         states=copies * state,
         histories=len(names) * depth * (state // setup.dtype.itemsize * 2 if history == "bf16" else state),
         activations=setup.num_agents * batch * _activation_bytes(setup),
+        batches=setup.num_agents * batch * _example_bytes(setup),
         data=sum(part.x.numel() * part.x.element_size() + part.y.numel() * 8 for part in examples),
         histories_on_host=history == "host" and setup.device != "cpu",
         histories_in_bf16=history == "bf16",
     )
+
+
+def _example_bytes(setup: Setup) -> int:
+    """Return what one example takes on its way in: raw, ready for the model, and its place in 64 steps' batches."""
+    raw = setup.task.train.x[0]
+    return raw.numel() * (raw.element_size() + setup.working_dtype.itemsize) + BLOCK * 8
 
 
 def _activation_bytes(setup: Setup) -> int:
@@ -97,6 +113,8 @@ def check_fits(memory: Memory, device: str) -> None:
         remedy = "use --history host"
     elif memory.activations // 2 >= missing:
         remedy = "use half the --batch or --precision bf16"
+    elif memory.activations + memory.batches >= missing:
+        remedy = "use a smaller --batch"
     else:
         remedy = "use fewer agents, a smaller --delay or a smaller --model"
     raise UserError(f"this run needs {memory}, but {device} has {in_words(free)} free; {remedy}")

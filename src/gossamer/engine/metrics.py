@@ -1,5 +1,6 @@
 """What is measured: at an evaluation, and step by step in between."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -17,6 +18,14 @@ EVALUATION_EXAMPLES = 16384  # of all agents together, at once
 CALIBRATION_BATCHES = 8
 
 
+class Stopped(Exception):
+    """An evaluation was broken off; `reason` is what was asked for."""
+
+    def __init__(self, reason: str | bool) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
 class Evaluator:
     """Test accuracy and loss of every agent and of the averaged model, and how far apart the agents are.
 
@@ -31,6 +40,7 @@ class Evaluator:
         self._batch = min(len(self.test), max(1, EVALUATION_EXAMPLES // setup.num_agents))
         indices = torch.zeros(self._batch, dtype=torch.int64, device=setup.device)
         self._recorded = Recorded(self._measure, [execution.parameters, indices])
+        self.stop: Callable[[], str | bool | None] | None = None  # asked between batches
 
     def __call__(self, x: Float[Tensor, "n d"], buffers: dict[str, Tensor]) -> dict[str, Any]:
         """Return the measurements of a state as plain values."""
@@ -54,6 +64,8 @@ class Evaluator:
         right = torch.zeros(len(parameters), dtype=torch.float64, device=parameters.device)
         loss = torch.zeros_like(right)
         for indices in torch.arange(len(self.test), device=parameters.device).split(self._batch):
+            if self.stop is not None and (reason := self.stop()):
+                raise Stopped(reason)
             whole = len(indices) == self._batch  # what is left over at the end does not fit the recording
             run = self._recorded if whole else self._measure
             batch_right, batch_loss = run(parameters, indices)

@@ -20,7 +20,7 @@ from gossamer.engine.checkpoint import part_of
 from gossamer.engine.folder import RunFolder
 from gossamer.engine.local import Schedule
 from gossamer.engine.memory import peak_bytes
-from gossamer.engine.metrics import Tally
+from gossamer.engine.metrics import Stopped, Tally
 from gossamer.engine.parts import arithmetic, complete_settings, make_network
 from gossamer.engine.settings import Settings
 from gossamer.engine.simulation import NonFinite
@@ -121,26 +121,20 @@ class Training:
         begun, status = time.perf_counter(), "finished"
         if not self.history:
             self._record(folder)
-        save_every = self.settings.checkpoint_every * self.steps_per_epoch
-        while self.simulation.t < self.steps:
-            if stop is not None and (reason := stop()):
-                status = reason if isinstance(reason, str) else "interrupted"
-                break
-            try:
-                self.tally.add(self.simulation.step())
-                save = folder is not None and self.simulation.t % save_every == 0 and self.simulation.t < self.steps
-                if save or self._due():
-                    self.simulation.watch.look()
-            except NonFinite as error:
-                status = str(error)
-                if self.history[-1]["step"] != self.simulation.t:
-                    self._record(folder)
-                break
-            row = self._record(folder) if self._due() else None
-            if folder is not None and save:
-                folder.save(self.state_dict())
-            if on_step is not None:
-                on_step(self.simulation.t, row)
+        self.evaluate.stop = stop  # not before: a run that is stopped is summed up by its last row
+        try:
+            self._make_up_row(folder)
+            while self.simulation.t < self.steps:
+                if stop is not None and (reason := stop()):
+                    raise Stopped(reason)
+                self._iterate(folder, on_step)
+        except Stopped as stopped:
+            status = stopped.reason if isinstance(stopped.reason, str) else "interrupted"
+        except NonFinite as error:
+            status = str(error)
+            self.evaluate.stop = None
+            if self.history[-1]["step"] != self.simulation.t:
+                self._record(folder)
         if status != "finished":
             status = self._late_look() or status
         last_loss = torch.tensor(_numbers(self.history[-1]["loss"]))
@@ -152,6 +146,26 @@ class Training:
             folder.save(self.state_dict())
             folder.write_summary(result.summary)
         return result
+
+    def _iterate(self, folder: RunFolder | None, on_step: OnStep | None) -> None:
+        """Take one step, and record and save where it is time."""
+        self.tally.add(self.simulation.step())
+        t = self.simulation.t
+        save = (
+            folder is not None and t % (self.settings.checkpoint_every * self.steps_per_epoch) == 0 and t < self.steps
+        )
+        if save or self._due():
+            self.simulation.watch.look()
+        row = self._record(folder) if self._due() else None
+        if folder is not None and save:
+            folder.save(self.state_dict())
+        if on_step is not None:
+            on_step(t, row)
+
+    def _make_up_row(self, folder: RunFolder | None) -> None:
+        """Record what an evaluation that was broken off would have, before a resumed run goes on."""
+        if self._due() and self.history[-1]["step"] != self.simulation.t:
+            self._record(folder)
 
     def _late_look(self) -> str | None:
         """Look at losses that nobody has looked at yet, so that a stop does not hide a run that has diverged."""
@@ -199,7 +213,7 @@ class Training:
             "train_loss": self.tally.train_loss("interval"),
             "predict": self.tally.predict("interval"),
             "message_age": self.tally.message_age("interval"),
-            "bytes_sent": [count * self._message_bytes for count in self.tally.messages_sent()],
+            "bytes_sent": self._bytes_sent(),
         }
         self.tally.close_interval()
         self.history.append(row)
@@ -211,6 +225,9 @@ class Training:
     def _buffers(self) -> dict[str, Tensor]:
         return self.simulation.statistics.buffers if self.simulation.statistics is not None else {}
 
+    def _bytes_sent(self) -> list[int]:
+        return [count * self._message_bytes for count in self.tally.messages_sent()]
+
     @property
     def _message_bytes(self) -> int:
         """The size of one message: the vectors that the algorithm declares, and statistics that travel along."""
@@ -221,6 +238,7 @@ class Training:
     def _summary(self, status: str, folder: RunFolder | None) -> dict[str, Any]:
         settings, network, last = self.settings, self.network, self.history[-1]
         predict = [share for share in self.tally.predict("run") or [] if share is not None]
+        sent = self._bytes_sent()
         return {
             "algorithm": self.algorithm.name,
             "network": network.spec,
@@ -239,8 +257,9 @@ class Training:
             "consensus_distance": statistics.fmean(_numbers(last["consensus"])),
             "predict_fraction": statistics.fmean(predict) if predict else None,
             "message_age": self.tally.message_age("run"),
-            "bytes_sent": sum(last["bytes_sent"]),
-            "bytes_sent_per_agent": last["bytes_sent"],
+            "evaluated_step": last["step"],
+            "bytes_sent": sum(sent),
+            "bytes_sent_per_agent": sent,
             "agents": network.num_agents,
             "parameters": self.simulation.x.shape[1],
             "clusters": [list(members) for members in network.clusters or ()],

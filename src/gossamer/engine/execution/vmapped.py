@@ -1,8 +1,13 @@
 """N models as one call of torch.func.vmap: less to set up than stacking, and for tiny models as good."""
 
+import contextlib
+from collections.abc import Iterator
+
 import torch
 
 from gossamer.engine.execution.base import Execution, Setup, buffers_of
+from gossamer.errors import UserError
+from gossamer.nn.stack.stacked import OF_VMAP
 from gossamer.shapes import Float, Tensor
 
 Buffers = dict[str, Tensor]
@@ -33,17 +38,31 @@ class VmapExecution(Execution):
 
     def _gradient(self, x: Float[Tensor, "n d"], inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         self.running.train()
-        gradient, (loss, moved) = self._gradient_and_loss(x, self.buffers, inputs, targets)
+        with self._in_one_line():
+            gradient, (loss, moved) = self._gradient_and_loss(x, self.buffers, inputs, targets)
         self._keep(moved)
         return gradient, loss
 
     def _outputs(self, x: Float[Tensor, "n d"], inputs: Tensor, *, training: bool) -> Tensor:
         self.running.train(training)
         outputs: Tensor
-        outputs, moved = self._run(x, self.buffers, inputs)
+        with self._in_one_line():
+            outputs, moved = self._run(x, self.buffers, inputs)
         if training:
             self._keep(moved)
         return outputs
+
+    @contextlib.contextmanager
+    def _in_one_line(self) -> Iterator[None]:
+        """Say what to do with a model that vmap cannot run."""
+        try:
+            yield
+        except RuntimeError as error:
+            if not OF_VMAP.search(str(error)):
+                raise
+            reason = str(error).strip().splitlines()[0].split(". ")[0].rstrip(".")
+            name = type(self.running).__name__
+            raise UserError(f"{name} cannot run under torch.func.vmap ({reason}); use execution=loop") from error
 
     def _keep(self, moved: Buffers) -> None:
         for name, value in moved.items():
