@@ -135,6 +135,7 @@ class Training:
             self.evaluate.stop = None
             if self.history[-1]["step"] != self.simulation.t:
                 self._record(folder)
+        self.evaluate.stop = None
         if status != "finished":
             status = self._late_look() or status
         last_loss = torch.tensor(_numbers(self.history[-1]["loss"]))

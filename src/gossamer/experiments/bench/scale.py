@@ -108,7 +108,7 @@ def _peak(plan: Plan, work: Workload, name: str, kept: str) -> Row:
         "formula": vectors * (work.delay + 2) * x.numel() * (2 if kept == "bf16" else 4),
         "histories": planned.histories,
         "states": planned.states,
-        "activations": planned.activations,
+        "activations": planned.activations + planned.batches,
         "data": planned.data,
         "estimate": planned.on_device,
     }
