@@ -26,7 +26,7 @@ class Form(nn.Module):
 
     def run(self, *inputs: Any, **options: Any) -> Any:
         """Return the outputs [n, batch, ...] for inputs [n, batch, ...], in ordinary differentiable code."""
-        raise NotImplementedError
+        raise AssertionError(f"{type(self).__name__} does not say how it runs")
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
         """Step out of the vmap and run."""
