@@ -16,7 +16,7 @@ import triton.language as tl
 @triton.jit
 def product_kernel(
     x, weight, residual, before, scale, shift, mean, rstd, y, sums,
-    num_rows, in_vectors, out_vectors,
+    num_rows, row_vectors, in_vectors, out_vectors,
     IN_VECTOR: tl.constexpr, OUT_VECTOR: tl.constexpr,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT_HEIGHT: tl.constexpr, OUT_WIDTH: tl.constexpr,
     KERNEL: tl.constexpr, STRIDE: tl.constexpr, PADDING: tl.constexpr,
@@ -24,7 +24,7 @@ def product_kernel(
     ROWS: tl.constexpr, IN_BLOCK: tl.constexpr, IN_BLOCKS: tl.constexpr, PARTIAL: tl.constexpr,
     OUT_BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """y = conv(x) + residual for a tile of output pixels.
+    """y = conv(x) + residual for a tile of output pixels; pixels of y may lie in wider rows.
 
     BACKWARD: x is the gradient of a convolution's output, the weights are transposed and flipped, and y is the
     gradient of relu(scale before + shift) past the ReLU, along with its two sums that BatchNorm needs.
@@ -70,7 +70,8 @@ def product_kernel(
         part = (agent * tl.num_programs(0) + tl.program_id(0)) * 2 * count_out + channels
         tl.store(sums + part, tl.sum(total, axis=0), mask=in_range)
         tl.store(sums + part + count_out, tl.sum(total * hat, axis=0), mask=in_range)
-    tl.store(y + at, total.to(y.dtype.element_ty), mask=valid)
+    target = (agent * num_rows + rows[:, None]) * (row_vectors * OUT_VECTOR) + channels[None, :]
+    tl.store(y + target, total.to(y.dtype.element_ty), mask=valid)
 
 
 @triton.jit
@@ -140,9 +141,12 @@ def finish_weight_gradient_kernel(
 
 @triton.jit
 def arrange_weight_kernel(
-    weight, forward, backward, agent_stride, taps, count_in, count_out, BLOCK: tl.constexpr
+    weight, forward, backward, agent_stride, taps, count_in, count_out, back_count, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """Turn a module's [channel out, channel in, tap] into [tap, in, out], and into [flipped tap, out, in]."""
+    """Turn a module's [channel out, channel in, tap] into [tap, in, out], and into [flipped tap, out, in].
+
+    The latter has room for `back_count` channels out.
+    """
     agent = tl.program_id(1).to(tl.int64)
     size = taps * count_in * count_out
     index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -150,5 +154,5 @@ def arrange_weight_kernel(
     source = weight + agent * agent_stride + (out_channel * count_in + channel) * taps + tap
     value = tl.load(source, mask=index < size, other=0.0).to(forward.dtype.element_ty)
     tl.store(forward + agent * size + index, value, mask=index < size)
-    flipped = ((taps - 1 - tap) * count_out + out_channel) * count_in + channel
-    tl.store(backward + agent * size + flipped, value, mask=index < size)
+    flipped = ((taps - 1 - tap) * back_count + out_channel) * count_in + channel
+    tl.store(backward + agent * taps * count_in * back_count + flipped, value, mask=index < size)

@@ -4,6 +4,15 @@ The channels of a block live in one buffer; a layer writes its own behind the ot
 joined. A channel never changes, so its statistics are taken once, for all layers that read it; only scale and shift
 differ from layer to layer. The wide 1 x 1 convolutions apply norm and ReLU as they read (pointwise.py). Backward, all
 layers add their gradients into one buffer.
+
+With s_l = scale and dz_l the gradient behind layer l's norm, xhat = (x - mean) rstd, a channel's gradient is
+
+    sum_l s_l (dz_l - mean(dz_l) - xhat mean(dz_l xhat)) = sum_l s_l dz_l - offset - slope (x - mean),
+
+    offset = sum_l s_l mean(dz_l),    slope = sum_l s_l rstd mean(dz_l xhat),
+
+since mean and rstd are the channel's own. So each layer adds s_l dz_l in one pass, and offset and slope, a number a
+channel each, are subtracted once, when the channel's gradient is taken out.
 """
 
 from dataclasses import dataclass
@@ -19,7 +28,7 @@ from gossamer.nn.kernels.norms import Norm
 from gossamer.nn.kernels.sizes import PROGRAMS, Geometry, block_of, num_rows_of, split_rows
 from gossamer.shapes import Float, Tensor
 
-ALIGNMENT = 8  # channels: rows of the buffer begin at multiples of 16 bytes
+ALIGNMENT = 8  # channels: rows begin at multiples of 16 bytes, what a thread reads at once
 ROWS = 128
 BLOCK = 64  # channels that a program takes at once
 PER_LAYER = 6  # differentiable tensors: weight, norm weight and norm bias of the 1 x 1 and of the 3 x 3 unit
@@ -64,6 +73,11 @@ class Prefix:
         return {"stride_vectors": self.buffer.shape[-1] // ALIGNMENT, "count": self.count, "VECTOR": ALIGNMENT}
 
 
+def padded(count: int) -> int:
+    """Return the channels that a gradient gets, so that its rows are aligned too."""
+    return triton.cdiv(count, ALIGNMENT) * ALIGNMENT  # type: ignore[no-any-return]
+
+
 def _arrange(weight: Float[Tensor, "n k c 1 1"], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Return the weights as the kernels read them, forward and backward."""
     n, out, count = weight.shape[:3]
@@ -87,38 +101,56 @@ def _forward(x: Prefix, weight: Tensor, out: int, precision: str) -> Float[Tenso
 
 
 def _backward(
-    x: Prefix, weight: Tensor, dy: Tensor, dx: Tensor, precision: str, *, training: bool
-) -> tuple[Tensor, Tensor]:
-    """Add the gradient of the prefix to dx; return those of the norm's weight and bias."""
+    x: Prefix, weight: Tensor, dy: Tensor, dx: Tensor, precision: str
+) -> tuple[Float[Tensor, "n k c 1 1"], Tensor, Tensor]:
+    """Add scale dz to dx; return the gradients of the convolution's weight, and of the norm's weight and bias."""
     n, out = dy.shape[0], dy.shape[-1]
-    sums = dy.new_empty((n, triton.cdiv(x.num_rows, ROWS), 2, x.count), dtype=torch.float32)
-
-    def run(dweight: Tensor, dbias: Tensor, *, to_sum: bool) -> None:
-        pointwise.backward_kernel[x.grid(ROWS, x.blocks)](
-            x.buffer, x.scale, x.shift, x.mean, x.rstd, weight, dy, dweight, dbias, dx, sums, x.num_rows,
-            count_out=out, PRECISION=precision, SUMS=to_sum, TRAINING=training,
-            ROWS=ROWS, BLOCK=BLOCK, BLOCKS=x.blocks, OUT_BLOCK=block_of(out, 128), **x.sizes,
-        )  # fmt: skip
-
-    run(sums, sums, to_sum=True)
-    dweight, dbias = of_norms.norm_gradient(sums)
-    run(dweight, dbias, to_sum=False)
-    return dweight, dbias
-
-
-def _weight_gradient(x: Prefix, dy: Float[Tensor, "n b h w k"], precision: str) -> Float[Tensor, "n k c 1 1"]:
-    n, out, rows = dy.shape[0], dy.shape[-1], 64
+    rows = 64 if dy.element_size() == 2 else 32
     splits, rows_each = split_rows(x.num_rows, rows, max(1, PROGRAMS // (n * x.blocks)))
     parts = dy.new_empty((n, splits, x.count, out), dtype=torch.float32)
-    pointwise.weight_gradient_kernel[(splits, n, x.blocks)](
-        x.buffer, x.scale, x.shift, dy, parts, x.num_rows, rows_each, count_out=out,
-        PRECISION=precision, ROWS=rows, BLOCK=BLOCK, OUT_BLOCK=block_of(out, 128), **x.sizes,
+    sums = dy.new_empty((n, splits, 2, x.count), dtype=torch.float32)
+    pointwise.backward_kernel[(splits, n, x.blocks)](
+        x.buffer, x.scale, x.shift, x.mean, x.rstd, weight, dy, dx, parts, sums, x.num_rows, rows_each,
+        count_out=out, PRECISION=precision, ROWS=rows, BLOCK=BLOCK, BLOCKS=x.blocks,
+        OUT_BLOCK=block_of(out, 128), num_stages=1, **x.sizes,
     )  # fmt: skip
     dweight = dy.new_empty((n, out, x.count, 1, 1), dtype=torch.float32)
     conv.finish_weight_gradient_kernel[(triton.cdiv(x.count * out, 64), n)](
         parts, dweight, splits, 1, x.count, out, SPLITS=triton.next_power_of_2(splits), BLOCK=64
     )
-    return dweight
+    return dweight, *of_norms.norm_gradient(sums)
+
+
+class Pending:
+    """The gradient of a block's buffer, as the layers add to it, and what is yet to be subtracted from it."""
+
+    def __init__(self, buffer: Tensor, dy: Tensor, mean: Float[Tensor, "n c"] | None) -> None:
+        """Start from the gradient of the block's output; `mean` is that of the channels some layer reads, in training."""
+        self.buffer, self.mean = buffer, mean
+        self.dx = torch.zeros_like(buffer)
+        self.dx[..., : dy.shape[-1]] = dy
+        n, width = buffer.shape[0], buffer.shape[-1]
+        self.offset, self.slope = buffer.new_zeros((2, n, width), dtype=torch.float32)
+
+    def postpone(self, x: Prefix, dweight: Float[Tensor, "n c"], dbias: Float[Tensor, "n c"]) -> None:
+        """Note what a layer's norm subtracts."""
+        if self.mean is not None:
+            self.offset[:, : x.count].addcmul_(x.scale, dbias, value=1 / x.num_rows)
+            self.slope[:, : x.count].addcmul_(x.scale * x.rstd, dweight, value=1 / x.num_rows)
+
+    def take(self, first: int, count: int, width: int) -> Float[Tensor, "n b h w c"]:
+        """Return the gradient of some channels, to which all layers that read them have added, and zeros behind."""
+        y = self.dx.new_empty((*self.dx.shape[:-1], width))
+        num_rows, block = num_rows_of(y), block_of(width)
+        rows = 4096 // block
+        centred = self.mean is not None and first + count <= self.mean.shape[1]
+        mean = self.mean if centred else self.offset
+        assert mean is not None
+        pointwise.settle_kernel[(triton.cdiv(num_rows, rows), y.shape[0], triton.cdiv(width, block))](
+            self.dx, self.buffer, mean, self.offset, self.slope, y, num_rows, self.dx.shape[-1], first, count, width,
+            mean.stride(0), self.offset.stride(0), CENTRED=centred, ROWS=rows, BLOCK=block,
+        )  # fmt: skip
+        return y
 
 
 class DenseBlock(torch.autograd.Function):
@@ -129,15 +161,15 @@ class DenseBlock(torch.autograd.Function):
         """Run the block on [n, b, h, w, c]."""
         n, start, growth = x.shape[0], x.shape[-1], tensors[3].shape[1]
         total = start + len(norms) * growth
-        width = triton.cdiv(total, ALIGNMENT) * ALIGNMENT
+        width = padded(total)
         buffer = x.new_zeros((*x.shape[:-1], width))  # what is not written yet is read, so it must be finite
         splits, _ = of_norms.plan_statistics(x)
         parts = x.new_empty((n, splits, 2, width), dtype=torch.float32)
         saved: list[Tensor] = []
-        new, at = x, 0
+        buffer[..., :start] = x
+        new, at = buffer[..., :start], 0
         for index, of in enumerate(norms):
             wide, _, _, narrow, _, _ = tensors[PER_LAYER * index : PER_LAYER * (index + 1)]
-            buffer[..., at : at + new.shape[-1]] = new
             if of.wide.training:
                 of_norms.measure(new, parts, at)
             at += new.shape[-1]
@@ -148,12 +180,11 @@ class DenseBlock(torch.autograd.Function):
             )
             wide_taps, wide_back_taps = _arrange(wide, x.dtype)
             inner = _forward(Prefix(buffer, at, *affine), wide_taps, wide.shape[1], precision)
-            taps, back_taps = unit.arrange(narrow, x.dtype)
+            taps, back_taps = unit.arrange(narrow, x.dtype, padded(growth))
             z, *prepared = of_norms.normalise(inner, of.narrow)
             size = Geometry(x.shape[2], x.shape[3], narrow.shape[2], growth, 3, 1, 1)
-            new, _ = unit.convolve(z, taps, size, precision)
+            new, _ = unit.convolve(z, taps, size, precision, into=buffer[..., at : at + growth])
             saved += [*affine, inner, z, back_taps, *prepared, wide_back_taps]
-        buffer[..., at : at + growth] = new
         ctx.save_for_backward(buffer, *saved)
         ctx.start, ctx.growth, ctx.precision, ctx.training = start, growth, precision, norms[0].wide.training
         return buffer[..., :total]
@@ -163,29 +194,26 @@ class DenseBlock(torch.autograd.Function):
         """Return the gradients of x and of all layers' tensors."""
         buffer, *saved = ctx.saved_tensors
         each = 12
-        dx = buffer.new_zeros(buffer.shape)
-        dx[..., : dy.shape[-1]] = dy
+        layers = [saved[at : at + each] for at in range(0, len(saved), each)]
+        pending = Pending(buffer, dy, layers[-1][0] if ctx.training else None)
         gradients: list[Tensor] = []
-        for index in reversed(range(len(saved) // each)):
-            of_layer = saved[each * index : each * (index + 1)]
-            count = ctx.start + index * ctx.growth
-            dnew = dx[..., count : count + ctx.growth].contiguous()
-            gradients = [
-                *_layer_backward(ctx, Prefix(buffer, count, *of_layer[:4]), of_layer[4:], dnew, dx),
-                *gradients,
-            ]
-        return dx[..., : ctx.start].contiguous(), None, None, *gradients
+        for index in reversed(range(len(layers))):
+            prefix = Prefix(buffer, ctx.start + index * ctx.growth, *layers[index][:4])
+            gradients = [*_layer_backward(ctx, prefix, layers[index][4:], pending), *gradients]
+        return pending.take(0, ctx.start, ctx.start), None, None, *gradients
 
 
-def _layer_backward(ctx: Any, prefix: Prefix, saved: list[Tensor], dnew: Tensor, dx: Tensor) -> list[Tensor]:
-    """Add a layer's gradient to dx; return those of its six tensors."""
+def _layer_backward(ctx: Any, prefix: Prefix, saved: list[Tensor], pending: Pending) -> list[Tensor]:
+    """Add a layer's gradient to the pending one; return those of its six tensors."""
     inner, z, taps, mean, rstd, scale, shift, wide = saved
-    size = Geometry(inner.shape[2], inner.shape[3], inner.shape[-1], ctx.growth, 3, 1, 1)
+    width = padded(ctx.growth)
+    size = Geometry(inner.shape[2], inner.shape[3], inner.shape[-1], width, 3, 1, 1)
+    dnew = pending.take(prefix.count, ctx.growth, width)
     dnarrow = unit.weight_gradient(size, z, dnew, ctx.precision)
     before = (inner, scale, shift, mean, rstd)
     dz, sums = unit.convolve(dnew, taps, size.backward(), ctx.precision, before=before)
     dnarrow_weight, dnarrow_bias = of_norms.norm_gradient(sums)
     dinner = of_norms.past_norm(dz, before, dnarrow_weight, dnarrow_bias, None, training=ctx.training)
-    dwide = _weight_gradient(prefix, dinner, ctx.precision)
-    dwide_weight, dwide_bias = _backward(prefix, wide, dinner, dx, ctx.precision, training=ctx.training)
-    return [dwide, dwide_weight, dwide_bias, dnarrow, dnarrow_weight, dnarrow_bias]
+    dwide, dwide_weight, dwide_bias = _backward(prefix, wide, dinner, pending.dx, ctx.precision)
+    pending.postpone(prefix, dwide_weight, dwide_bias)
+    return [dwide, dwide_weight, dwide_bias, dnarrow[:, : ctx.growth], dnarrow_weight, dnarrow_bias]

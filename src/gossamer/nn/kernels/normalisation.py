@@ -10,15 +10,18 @@ import triton.language as tl
 
 @triton.jit
 def statistics_kernel(
-    x, parts, num_rows, rows_each, vectors, parts_count,
+    x, parts, num_rows, rows_each, row_vectors, count, parts_count,
     VECTOR: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """parts[agent, split] = (mean, sum of squared deviations) of a stretch of pixels; parts may be of more channels."""
+    """parts[agent, split] = (mean, sum of squared deviations) of a stretch of pixels.
+
+    Pixels may lie in wider rows, and parts may be of more channels.
+    """
     split, agent = tl.program_id(0), tl.program_id(1).to(tl.int64)
-    count = vectors * VECTOR
+    row = row_vectors * VECTOR
     channels = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
     in_range = channels < count
-    x += agent * num_rows * count
+    x += agent * num_rows * row
     mean = tl.zeros((BLOCK,), tl.float32)
     squares = tl.zeros((BLOCK,), tl.float32)
     seen = 0
@@ -26,7 +29,7 @@ def statistics_kernel(
     for start in range(split * rows_each, end, ROWS):
         rows = start + tl.arange(0, ROWS)
         valid = (rows < end)[:, None] & in_range[None, :]
-        values = tl.load(x + rows[:, None] * count + channels[None, :], mask=valid, other=0.0).to(tl.float32)
+        values = tl.load(x + rows[:, None] * row + channels[None, :], mask=valid, other=0.0).to(tl.float32)
         here = min(ROWS, end - start)
         tile_mean = tl.sum(values, axis=0) / here
         deviation = tl.where(valid, values - tile_mean[None, :], 0.0)

@@ -61,10 +61,11 @@ def plan_statistics(x: Float[Tensor, "n b h w c"]) -> tuple[int, int]:
 def measure(x: Float[Tensor, "n b h w c"], parts: Float[Tensor, "n s 2 p"], first: int) -> None:
     """Write means and squared deviations of x into the channels of `parts` from `first` on."""
     n, channels = x.shape[0], x.shape[-1]
-    block, vector = block_of(channels), vector_of(channels)
+    block, row = block_of(channels), x.stride(3)
+    vector = vector_of(channels, row)
     splits, rows_each = plan_statistics(x)
     norm.statistics_kernel[(splits, n, triton.cdiv(channels, block))](
-        x, parts[:, :, :, first:], num_rows_of(x), rows_each, channels // vector, parts.shape[-1],
+        x, parts[:, :, :, first:], num_rows_of(x), rows_each, row // vector, channels, parts.shape[-1],
         VECTOR=vector, ROWS=8192 // block, BLOCK=block,
     )  # fmt: skip
 

@@ -48,70 +48,74 @@ def forward_kernel(
 
 @triton.jit
 def backward_kernel(
-    x, scale, shift, mean, rstd, weight, dy, dweight, dbias, dx, sums,
-    num_rows, stride_vectors, count, count_out,
-    VECTOR: tl.constexpr, PRECISION: tl.constexpr, SUMS: tl.constexpr, TRAINING: tl.constexpr,
+    x, scale, shift, mean, rstd, weight, dy, dx, parts, sums,
+    num_rows, rows_each, stride_vectors, count, count_out,
+    VECTOR: tl.constexpr, PRECISION: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr, BLOCKS: tl.constexpr, OUT_BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """With SUMS, the sums over a tile that BatchNorm's gradient needs; without, that gradient, added to dx.
+    """For a stretch of pixels, in one pass: dx += scale dz; the weights' gradient; the two sums that BatchNorm needs.
 
-    The product with the weights is taken both times: it is cheaper than to write it down and read it again.
+    What BatchNorm subtracts from dz is left to settle_kernel, because it needs the sums of all stretches.
     """
-    agent = tl.program_id(1).to(tl.int64)
-    stride = stride_vectors * VECTOR
-    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    channels = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
-    out_channels = tl.arange(0, OUT_BLOCK)
-    in_range, alive, of_agent = channels < count, rows < num_rows, agent * count + channels
-    at = agent * num_rows * count_out + rows[:, None] * count_out + out_channels[None, :]
-    d = tl.load(dy + at, mask=alive[:, None] & (out_channels < count_out)[None, :], other=0.0)
-    w = tl.load(weight + (agent * OUT_BLOCK + out_channels[:, None]) * BLOCKS * BLOCK + channels[None, :])
-    dz = tl.dot(d, w, input_precision=PRECISION)
-    at = agent * num_rows * stride + rows[:, None] * stride + channels[None, :]
-    valid = alive[:, None] & (channels < stride)[None, :]
-    values = tl.load(x + at, mask=valid, other=0.0).to(tl.float32)
-    a, b = _affine(scale, shift, agent, channels, count)
-    dz = tl.where(valid & (values * a + b > 0), dz, 0.0)
-    centre = tl.load(mean + of_agent, mask=in_range, other=0.0)
-    inverse = tl.load(rstd + of_agent, mask=in_range, other=0.0)
-    hat = (values - centre[None, :]) * inverse[None, :]
-    if SUMS:
-        part = (agent * tl.num_programs(0) + tl.program_id(0)) * 2 * count + channels
-        tl.store(sums + part, tl.sum(dz, axis=0), mask=in_range)
-        tl.store(sums + part + count, tl.sum(dz * hat, axis=0), mask=in_range)
-    else:
-        if TRAINING:
-            first = tl.load(dbias + of_agent, mask=in_range, other=0.0) / num_rows
-            second = tl.load(dweight + of_agent, mask=in_range, other=0.0) / num_rows
-            dz = dz - first[None, :] - hat * second[None, :]
-        total = tl.load(dx + at, mask=valid, other=0.0).to(tl.float32) + a * dz
-        tl.store(dx + at, total.to(dx.dtype.element_ty), mask=valid)
-
-
-@triton.jit
-def weight_gradient_kernel(
-    x, scale, shift, dy, parts, num_rows, rows_each, stride_vectors, count, count_out,
-    VECTOR: tl.constexpr, PRECISION: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr, OUT_BLOCK: tl.constexpr,
-):  # fmt: skip
-    """parts[agent, split, channel in, channel out] = sum over a stretch of pixels of relu(scale x + shift)^T dy."""
     split, agent = tl.program_id(0), tl.program_id(1).to(tl.int64)
     stride = stride_vectors * VECTOR
     channels = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
     out_channels = tl.arange(0, OUT_BLOCK)
+    in_range, of_agent = channels < count, agent * count + channels
+    in_row, in_output = (channels < stride)[None, :], (out_channels < count_out)[None, :]
     x += agent * num_rows * stride + channels[None, :]
+    dx += agent * num_rows * stride + channels[None, :]
     dy += agent * num_rows * count_out + out_channels[None, :]
+    w = tl.load(weight + (agent * OUT_BLOCK + out_channels[:, None]) * BLOCKS * BLOCK + channels[None, :])
     a, b = _affine(scale, shift, agent, channels, count)
+    centre = tl.load(mean + of_agent, mask=in_range, other=0.0)[None, :]
+    inverse = tl.load(rstd + of_agent, mask=in_range, other=0.0)
     total = tl.zeros((BLOCK, OUT_BLOCK), tl.float32)
+    first = tl.zeros((ROWS, BLOCK), tl.float32)  # added up over the rows at the end: threads need not meet before
+    second = tl.zeros((ROWS, BLOCK), tl.float32)
     for start in range(split * rows_each, min((split + 1) * rows_each, num_rows), ROWS):
-        rows = start + tl.arange(0, ROWS)
-        alive = (rows < num_rows)[:, None]
-        values = tl.load(x + rows[:, None] * stride, mask=alive & (channels < stride)[None, :], other=0.0)
-        d = tl.load(dy + rows[:, None] * count_out, mask=alive & (out_channels < count_out)[None, :], other=0.0)
-        z = tl.maximum(values.to(tl.float32) * a + b, 0.0).to(values.dtype)
-        total = tl.dot(tl.trans(z), d, total, input_precision=PRECISION)
-    parts += (agent * tl.num_programs(0) + split) * count * count_out
-    at = channels[:, None] * count_out + out_channels[None, :]
-    tl.store(parts + at, total, mask=(channels < count)[:, None] & (out_channels < count_out)[None, :])
+        rows = start + tl.arange(0, ROWS)[:, None]
+        valid = (rows < num_rows) & in_row
+        d = tl.load(dy + rows * count_out, mask=(rows < num_rows) & in_output, other=0.0)
+        values = tl.load(x + rows * stride, mask=valid, other=0.0)
+        before = tl.load(dx + rows * stride, mask=valid, other=0.0)
+        z = tl.maximum(values.to(tl.float32) * a + b, 0.0)
+        total = tl.dot(tl.trans(z.to(values.dtype)), d, total, input_precision=PRECISION)
+        dz = tl.where(z > 0, tl.dot(d, w, input_precision=PRECISION), 0.0)
+        first += dz
+        second += dz * (values.to(tl.float32) - centre)
+        tl.store(dx + rows * stride, (before.to(tl.float32) + a * dz).to(before.dtype), mask=valid)
+    part = agent * tl.num_programs(0) + split
+    tl.store(sums + part * 2 * count + channels, tl.sum(first, axis=0), mask=in_range)
+    tl.store(sums + (part * 2 + 1) * count + channels, tl.sum(second, axis=0) * inverse, mask=in_range)
+    at = part * count * count_out + channels[:, None] * count_out + out_channels[None, :]
+    tl.store(parts + at, total, mask=in_range[:, None] & in_output)
+
+
+@triton.jit
+def settle_kernel(
+    dx, x, mean, offset, slope, y, num_rows, stride, first, count, width, mean_stride, pending_stride,
+    CENTRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """y = dx - offset - slope (x - mean) for `count` channels from `first` on: what all norms on them subtract.
+
+    Zeros follow, up to `width` channels.
+    """
+    agent = tl.program_id(1).to(tl.int64)
+    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    channels = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
+    in_range = channels < count
+    valid = (rows < num_rows) & in_range[None, :]
+    at = (agent * num_rows + rows) * stride + first + channels[None, :]
+    value = tl.load(dx + at, mask=valid, other=0.0).to(tl.float32)
+    if CENTRED:
+        centre = tl.load(mean + agent * mean_stride + first + channels, mask=in_range, other=0.0)
+        pending = agent * pending_stride + first + channels
+        value -= tl.load(offset + pending, mask=in_range, other=0.0)[None, :]
+        hat = tl.load(x + at, mask=valid, other=0.0).to(tl.float32) - centre[None, :]
+        value -= hat * tl.load(slope + pending, mask=in_range, other=0.0)[None, :]
+    target = (agent * num_rows + rows) * width + channels[None, :]
+    tl.store(y + target, value.to(y.dtype.element_ty), mask=(rows < num_rows) & (channels < width)[None, :])
 
 
 @triton.jit

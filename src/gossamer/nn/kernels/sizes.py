@@ -1,5 +1,6 @@
 """What the kernels are told of a layer: its sizes, and how its work is cut into programs."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,9 +43,9 @@ class Geometry:
         grown = self.height + 2 * self.padding - self.kernel + 1, self.width + 2 * self.padding - self.kernel + 1
         return Geometry(*grown, self.channels_out, self.channels_in, self.kernel, 1, margin)
 
-    def arguments(self, precision: str) -> dict[str, Any]:
-        """Return what every kernel is told of the sizes."""
-        in_vector, out_vector = vector_of(self.channels_in), vector_of(self.channels_out)
+    def arguments(self, precision: str, row: int = 0) -> dict[str, Any]:
+        """Return what every kernel is told of the sizes; `row` is the width of wider rows that are written to."""
+        in_vector, out_vector = vector_of(self.channels_in), vector_of(self.channels_out, row)
         if self.kernel > 1:
             in_vector = self.channels_in  # windows are cut at channel counts, so those are compiled in
         return {
@@ -63,9 +64,9 @@ class Geometry:
         }
 
 
-def vector_of(count: int) -> int:
-    """Return the power of two, up to 16, that divides a channel count."""
-    return min(16, count & -count)
+def vector_of(*counts: int) -> int:
+    """Return the power of two, up to 16, that divides all channel counts."""
+    return math.gcd(16, *counts)
 
 
 def block_of(count: int, limit: int = 64) -> int:

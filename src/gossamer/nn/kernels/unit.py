@@ -16,16 +16,26 @@ from gossamer.nn.kernels.sizes import GRADIENT_PROGRAMS, Geometry, block_of, num
 from gossamer.shapes import Float, Tensor
 
 
-def arrange(weight: Float[Tensor, "n k c t t"], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return the weights as the kernels read them, forward and backward."""
+def arrange(weight: Float[Tensor, "n k c t t"], dtype: torch.dtype, padded_out: int = 0) -> tuple[Tensor, Tensor]:
+    """Return the weights as the kernels read them, forward, and backward with zeros up to `padded_out` channels."""
     n, channels_out, channels_in, kernel, _ = weight.shape
+    back_count = max(channels_out, padded_out)
     size = kernel * kernel * channels_in * channels_out
-    forward, backward = torch.empty((2, n, size), dtype=dtype, device=weight.device)
+    forward = weight.new_empty((n, size), dtype=dtype)
+    make = weight.new_zeros if back_count > channels_out else weight.new_empty
+    backward = make((n, kernel * kernel * channels_in * back_count), dtype=dtype)
     source = weight if weight[0].is_contiguous() else weight.contiguous()
     conv.arrange_weight_kernel[(triton.cdiv(size, 1024), n)](
-        source, forward, backward, source.stride(0), kernel * kernel, channels_in, channels_out, BLOCK=1024
-    )
+        source, forward, backward, source.stride(0), kernel * kernel, channels_in, channels_out, back_count,
+        BLOCK=1024,
+    )  # fmt: skip
     return forward, backward
+
+
+def tile_of(size: Geometry) -> tuple[int, int, int]:
+    """Return the channels in and out of a convolution's tile, and its warps."""
+    in_block, out_block = block_of(size.channels_in), block_of(size.channels_out)
+    return in_block, out_block, 2 if min(in_block, out_block) == 16 else 4
 
 
 def convolve(
@@ -35,37 +45,46 @@ def convolve(
     precision: str,
     residual: Float[Tensor, "n b h2 w2 k"] | None = None,
     before: tuple[Tensor, ...] | None = None,
+    into: Float[Tensor, "n b h2 w2 k"] | None = None,
 ) -> tuple[Float[Tensor, "n b h2 w2 k"], Tensor]:
-    """Return conv(x) + residual; with `before` (x, scale, shift, mean, rstd), past its ReLU and with its sums."""
+    """Return conv(x) + residual; with `before` (x, scale, shift, mean, rstd), past its ReLU and with its sums.
+
+    `into` says where to write: to some channels of a wider buffer.
+    """
     n, batch = x.shape[:2]
-    y = x.new_empty((n, batch, size.out_height, size.out_width, size.channels_out))
-    num_rows, out_block = num_rows_of(y), block_of(size.channels_out)
-    in_block = block_of(size.channels_in)
-    rows = 256 if in_block * out_block <= 256 and x.element_size() == 2 else 128
+    y = x.new_empty((n, batch, size.out_height, size.out_width, size.channels_out)) if into is None else into
+    num_rows, row = num_rows_of(y), y.stride(3)
+    (in_block, out_block, warps), rows = tile_of(size), 128
+    arguments = size.arguments(precision, row)
     tiles = triton.cdiv(num_rows, rows)
     sums = x.new_empty((n, tiles, 2, size.channels_out) if before is not None else (1,), dtype=torch.float32)
     conv.product_kernel[(tiles, n, triton.cdiv(size.channels_out, out_block))](
         x, taps, x if residual is None else residual, *(before or (x,) * 5), y, sums,
-        num_rows, **size.arguments(precision), RESIDUAL=residual is not None, BACKWARD=before is not None,
+        num_rows, row // arguments["OUT_VECTOR"], **arguments, RESIDUAL=residual is not None, BACKWARD=before is not None,
         ROWS=rows, IN_BLOCK=in_block, IN_BLOCKS=triton.cdiv(size.channels_in, in_block),
-        PARTIAL=size.channels_in % in_block > 0, OUT_BLOCK=out_block,
+        PARTIAL=size.channels_in % in_block > 0, OUT_BLOCK=out_block, num_warps=warps,
     )  # fmt: skip
     return y, sums
+
+
+def gradient_tile_of(size: Geometry, element_size: int) -> tuple[int, int, int]:
+    """Return the part of a window and the rows that a program of the weights' gradient takes at once, and its stages."""
+    out_block = block_of(size.channels_out)
+    # Three accumulators of window x out_block must fit into the registers; a window that is cut is cut at a tap.
+    limit = 64 if size.channels_in == 64 or out_block == 16 else 128
+    window = min(limit, 4096 // out_block, block_of(size.kernel * size.channels_in, 128))
+    if element_size > 2:
+        return window, 32, 1
+    return (window, 64, 3) if window * out_block <= 1024 else (window, 32, 4)
 
 
 def weight_gradient(size: Geometry, z: Tensor, dy: Tensor, precision: str) -> Tensor:
     """Return [n, k, c, kernel, kernel] in float32."""
     n, num_rows = z.shape[0], num_rows_of(dy)
     out_block = block_of(size.channels_out)
-    # Three accumulators of window x out_block must fit into the registers; a window that is cut is cut at a tap.
-    window = min(
-        64 if size.channels_in == 64 else 128, 4096 // out_block, block_of(size.kernel * size.channels_in, 128)
-    )
+    window, rows, stages = gradient_tile_of(size, z.element_size())
     out_blocks = triton.cdiv(size.channels_out, out_block)
     blocks = triton.cdiv(size.kernel * size.channels_in, window) * out_blocks
-    rows, stages = (64, 3) if window * out_block <= 1024 else (32, 4)
-    if z.element_size() > 2:
-        rows, stages = 32, 1
     splits, rows_each = split_rows(num_rows, rows, GRADIENT_PROGRAMS // (n * blocks))
     taps = size.kernel**2
     parts = z.new_empty((n, splits, taps, size.channels_in, size.channels_out), dtype=torch.float32)
