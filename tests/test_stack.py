@@ -47,7 +47,7 @@ def assert_same_as_a_loop(
         inputs = draw()
         mine = [_leaf(x) for x in inputs]
         outputs = pytree.tree_leaves(stacked(*mine))
-        directions = [torch.randn(y.shape).to(y.dtype) for y in outputs]
+        directions = [torch.randn(y.shape).to(y) for y in outputs]
         if any(y.requires_grad for y in outputs):
             sum((y * d).sum() for y, d in zip(outputs, directions, strict=True)).backward()
         for i, module in enumerate(modules):

@@ -13,7 +13,7 @@ import torch
 from gossamer.algorithms.base import Inbox, Noise, Own, Update, Weights
 from gossamer.algorithms.compensation import Compensated
 from gossamer.algorithms.registry import register
-from gossamer.algorithms.steps import holds_late, mix_heard, mix_reliable
+from gossamer.algorithms.steps import blend, holds_late, mix_heard, mix_reliable
 from gossamer.shapes import Float, Tensor
 
 
@@ -43,6 +43,5 @@ class PAsgd(Predicting):
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
         """Predict; an agent that holds no late message mixes with its reliable neighbours."""
         late = holds_late(own, inbox)
-        pre, cli = self.predict(own, inbox, weights), self.clip(own, inbox, weights)
-        predict = torch.ones_like(weights.own).masked_fill(~late, torch.nan)
-        return Update(torch.where(late[:, None], pre, cli), predict)
+        x = self.predict(own, *blend(inbox, weights, late.to(own.x.dtype)))
+        return Update(x, torch.ones_like(weights.own).masked_fill(~late, torch.nan))

@@ -18,7 +18,7 @@ from gossamer.algorithms.criteria import CRITERIA, score
 from gossamer.algorithms.options import option
 from gossamer.algorithms.p_asgd import Predicting
 from gossamer.algorithms.registry import register
-from gossamer.algorithms.steps import holds_late, mix_heard, mix_reliable
+from gossamer.algorithms.steps import blend, holds_late, mix_heard, mix_reliable
 from gossamer.algorithms.theta import ThetaPolicy, parse_theta
 from gossamer.errors import UserError
 from gossamer.shapes import Bool, Float, Tensor
@@ -82,19 +82,30 @@ class PcAsgd(Predicting):
         if own.t < self.consensus_steps:
             return Update(self.descend(own, mix_heard(own, inbox, weights)), torch.full_like(weights.own, torch.nan))
         late = holds_late(own, inbox)
-        pre, cli = self.predict(own, inbox, weights), self.clip(own, inbox, weights)
-        policy = self.policy
-        if policy is None:
-            chosen = self._choose(own, inbox, weights, pre, cli, late)
-            share = chosen.to(own.x.dtype).mean(dim=1)
-            if self.granularity == "tensor":
-                sizes = torch.tensor(own.segments, device=chosen.device)
-                chosen = chosen.repeat_interleave(sizes, dim=1, output_size=own.x.shape[1])
-            x = torch.where(chosen, pre, cli)
+        if self.policy is None:
+            x, share = self._by_criterion(own, inbox, weights, late)
         else:
-            share = policy.at(own.t, self._uniform(weights, noise))
-            x = torch.lerp(cli, pre, torch.where(late, share, 0)[:, None])
+            share = self.policy.at(own.t, self._uniform(weights, noise))
+            x = self._by_theta(own, inbox, weights, torch.where(late, share, 0))
         return Update(x, share.masked_fill(~late, torch.nan))
+
+    def _by_theta(self, own: Own, inbox: Inbox, weights: Weights, theta: Float[Tensor, " a"]) -> Float[Tensor, "a d"]:
+        """Return line 8: one step with blended weights, or the two candidates where each has its own gradient."""
+        if self.gradient_at == "own":
+            return self.predict(own, *blend(inbox, weights, theta))
+        return torch.lerp(self.clip(own, inbox, weights), self.predict(own, inbox, weights), theta[:, None])
+
+    def _by_criterion(
+        self, own: Own, inbox: Inbox, weights: Weights, late: Bool[Tensor, " a"]
+    ) -> tuple[Float[Tensor, "a d"], Float[Tensor, " a"]]:
+        """Return the better candidate of each agent, and the share of its parameters that are predicted."""
+        pre, cli = self.predict(own, inbox, weights), self.clip(own, inbox, weights)
+        chosen = self._choose(own, inbox, weights, pre, cli, late)
+        share = chosen.to(own.x.dtype).mean(dim=1)
+        if self.granularity == "tensor":
+            sizes = torch.tensor(own.segments, device=chosen.device)
+            chosen = chosen.repeat_interleave(sizes, dim=1, output_size=own.x.shape[1])
+        return torch.where(chosen, pre, cli), share
 
     def _uniform(self, weights: Weights, noise: Noise | None) -> Float[Tensor, " a"]:
         if noise is None:

@@ -4,6 +4,7 @@ A state is large and a matrix of weights small, so that time goes by how often s
 be done to the weights is done there.
 """
 
+import dataclasses
 import warnings
 
 import torch
@@ -27,6 +28,22 @@ def mix_heard(own: Own, inbox: Inbox, weights: Weights) -> Float[Tensor, "a d"]:
 def mix_reliable(own: Own, inbox: Inbox, weights: Weights) -> Float[Tensor, "a d"]:
     """Return sum_{j in R} w~_ij x_j: late neighbours are clipped."""
     return _mix(own, inbox, weights.clip_own, weights.clip_fresh)
+
+
+def blend(inbox: Inbox, weights: Weights, theta: Float[Tensor, " a"]) -> tuple[Inbox, Weights]:
+    """Return what makes mix_heard give theta times its own result plus 1 - theta times mix_reliable's.
+
+    Both are linear in the weights, so that the weights are blended, and not the states.
+    """
+    heard, clipped = theta / weights.mass, 1 - theta
+    late = tuple(dataclasses.replace(late, weights=scale_rows(heard, late.weights)) for late in inbox.late)
+    blended = dataclasses.replace(
+        weights,
+        own=heard * weights.own + clipped * weights.clip_own,
+        fresh=scale_rows(heard, weights.fresh) + scale_rows(clipped, weights.clip_fresh),
+        mass=torch.ones_like(weights.mass),
+    )
+    return Inbox(inbox.fresh, late), blended
 
 
 def _mix(

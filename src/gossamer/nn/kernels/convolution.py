@@ -22,7 +22,7 @@ def product_kernel(
     KERNEL: tl.constexpr, STRIDE: tl.constexpr, PADDING: tl.constexpr,
     RESIDUAL: tl.constexpr, BACKWARD: tl.constexpr, PRECISION: tl.constexpr,
     ROWS: tl.constexpr, IN_BLOCK: tl.constexpr, IN_BLOCKS: tl.constexpr, PARTIAL: tl.constexpr,
-    OUT_BLOCK: tl.constexpr,
+    OUT_BLOCK: tl.constexpr, OUT_BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """y = conv(x) + residual for a tile of output pixels; pixels of y may lie in wider rows.
 
@@ -31,8 +31,10 @@ def product_kernel(
     """
     agent = tl.program_id(1).to(tl.int64)
     count_in, count_out = in_vectors * IN_VECTOR, out_vectors * OUT_VECTOR
-    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    channels = tl.program_id(2) * OUT_BLOCK + tl.arange(0, OUT_BLOCK)
+    # Programs that read the same pixels follow one another, and find them in the cache.
+    tile, tiles = tl.program_id(0) // OUT_BLOCKS, tl.num_programs(0) // OUT_BLOCKS
+    rows = tile * ROWS + tl.arange(0, ROWS)
+    channels = (tl.program_id(0) % OUT_BLOCKS) * OUT_BLOCK + tl.arange(0, OUT_BLOCK)
     in_range = channels < count_out
     image, out_row, out_column = rows // (OUT_HEIGHT * OUT_WIDTH), (rows // OUT_WIDTH) % OUT_HEIGHT, rows % OUT_WIDTH
     # What does not depend on the tap is worked out once: the loop below adds a number to a pointer.
@@ -67,7 +69,7 @@ def product_kernel(
         inverse = tl.load(rstd + of_agent, mask=in_range, other=0.0)
         total = tl.where(valid & (values * a[None, :] + b[None, :] > 0), total, 0.0)
         hat = (values - centre[None, :]) * inverse[None, :]
-        part = (agent * tl.num_programs(0) + tl.program_id(0)) * 2 * count_out + channels
+        part = (agent * tiles + tile) * 2 * count_out + channels
         tl.store(sums + part, tl.sum(total, axis=0), mask=in_range)
         tl.store(sums + part + count_out, tl.sum(total * hat, axis=0), mask=in_range)
     target = (agent * num_rows + rows[:, None]) * (row_vectors * OUT_VECTOR) + channels[None, :]
@@ -141,12 +143,9 @@ def finish_weight_gradient_kernel(
 
 @triton.jit
 def arrange_weight_kernel(
-    weight, forward, backward, agent_stride, taps, count_in, count_out, back_count, BLOCK: tl.constexpr
+    weight, forward, backward, agent_stride, taps, count_in, count_out, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """Turn a module's [channel out, channel in, tap] into [tap, in, out], and into [flipped tap, out, in].
-
-    The latter has room for `back_count` channels out.
-    """
+    """Turn a module's [channel out, channel in, tap] into [tap, in, out], and into [flipped tap, out, in]."""
     agent = tl.program_id(1).to(tl.int64)
     size = taps * count_in * count_out
     index = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
@@ -154,5 +153,5 @@ def arrange_weight_kernel(
     source = weight + agent * agent_stride + (out_channel * count_in + channel) * taps + tap
     value = tl.load(source, mask=index < size, other=0.0).to(forward.dtype.element_ty)
     tl.store(forward + agent * size + index, value, mask=index < size)
-    flipped = ((taps - 1 - tap) * back_count + out_channel) * count_in + channel
-    tl.store(backward + agent * taps * count_in * back_count + flipped, value, mask=index < size)
+    flipped = ((taps - 1 - tap) * count_out + out_channel) * count_in + channel
+    tl.store(backward + agent * size + flipped, value, mask=index < size)

@@ -73,11 +73,6 @@ class Prefix:
         return {"stride_vectors": self.buffer.shape[-1] // ALIGNMENT, "count": self.count, "VECTOR": ALIGNMENT}
 
 
-def padded(count: int) -> int:
-    """Return the channels that a gradient gets, so that its rows are aligned too."""
-    return triton.cdiv(count, ALIGNMENT) * ALIGNMENT  # type: ignore[no-any-return]
-
-
 def _arrange(weight: Float[Tensor, "n k c 1 1"], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """Return the weights as the kernels read them, forward and backward."""
     n, out, count = weight.shape[:3]
@@ -125,7 +120,7 @@ class Pending:
     """The gradient of a block's buffer, as the layers add to it, and what is yet to be subtracted from it."""
 
     def __init__(self, buffer: Tensor, dy: Tensor, mean: Float[Tensor, "n c"] | None) -> None:
-        """Start from the gradient of the block's output; `mean` is that of the channels some layer reads, in training."""
+        """Start from the gradient of the block's output; `mean`: of the channels that some layer reads, in training."""
         self.buffer, self.mean = buffer, mean
         self.dx = torch.zeros_like(buffer)
         self.dx[..., : dy.shape[-1]] = dy
@@ -138,16 +133,16 @@ class Pending:
             self.offset[:, : x.count].addcmul_(x.scale, dbias, value=1 / x.num_rows)
             self.slope[:, : x.count].addcmul_(x.scale * x.rstd, dweight, value=1 / x.num_rows)
 
-    def take(self, first: int, count: int, width: int) -> Float[Tensor, "n b h w c"]:
-        """Return the gradient of some channels, to which all layers that read them have added, and zeros behind."""
-        y = self.dx.new_empty((*self.dx.shape[:-1], width))
-        num_rows, block = num_rows_of(y), block_of(width)
+    def take(self, first: int, count: int) -> Float[Tensor, "n b h w c"]:
+        """Return the gradient of some channels, to which all layers that read them have added."""
+        y = self.dx.new_empty((*self.dx.shape[:-1], count))
+        num_rows, block = num_rows_of(y), block_of(count)
         rows = 4096 // block
         centred = self.mean is not None and first + count <= self.mean.shape[1]
         mean = self.mean if centred else self.offset
         assert mean is not None
-        pointwise.settle_kernel[(triton.cdiv(num_rows, rows), y.shape[0], triton.cdiv(width, block))](
-            self.dx, self.buffer, mean, self.offset, self.slope, y, num_rows, self.dx.shape[-1], first, count, width,
+        pointwise.settle_kernel[(triton.cdiv(num_rows, rows), y.shape[0], triton.cdiv(count, block))](
+            self.dx, self.buffer, mean, self.offset, self.slope, y, num_rows, self.dx.shape[-1], first, count,
             mean.stride(0), self.offset.stride(0), CENTRED=centred, ROWS=rows, BLOCK=block,
         )  # fmt: skip
         return y
@@ -161,7 +156,7 @@ class DenseBlock(torch.autograd.Function):
         """Run the block on [n, b, h, w, c]."""
         n, start, growth = x.shape[0], x.shape[-1], tensors[3].shape[1]
         total = start + len(norms) * growth
-        width = padded(total)
+        width = triton.cdiv(total, ALIGNMENT) * ALIGNMENT
         buffer = x.new_zeros((*x.shape[:-1], width))  # what is not written yet is read, so it must be finite
         splits, _ = of_norms.plan_statistics(x)
         parts = x.new_empty((n, splits, 2, width), dtype=torch.float32)
@@ -180,7 +175,7 @@ class DenseBlock(torch.autograd.Function):
             )
             wide_taps, wide_back_taps = _arrange(wide, x.dtype)
             inner = _forward(Prefix(buffer, at, *affine), wide_taps, wide.shape[1], precision)
-            taps, back_taps = unit.arrange(narrow, x.dtype, padded(growth))
+            taps, back_taps = unit.arrange(narrow, x.dtype)
             z, *prepared = of_norms.normalise(inner, of.narrow)
             size = Geometry(x.shape[2], x.shape[3], narrow.shape[2], growth, 3, 1, 1)
             new, _ = unit.convolve(z, taps, size, precision, into=buffer[..., at : at + growth])
@@ -200,15 +195,14 @@ class DenseBlock(torch.autograd.Function):
         for index in reversed(range(len(layers))):
             prefix = Prefix(buffer, ctx.start + index * ctx.growth, *layers[index][:4])
             gradients = [*_layer_backward(ctx, prefix, layers[index][4:], pending), *gradients]
-        return pending.take(0, ctx.start, ctx.start), None, None, *gradients
+        return pending.take(0, ctx.start), None, None, *gradients
 
 
 def _layer_backward(ctx: Any, prefix: Prefix, saved: list[Tensor], pending: Pending) -> list[Tensor]:
     """Add a layer's gradient to the pending one; return those of its six tensors."""
     inner, z, taps, mean, rstd, scale, shift, wide = saved
-    width = padded(ctx.growth)
-    size = Geometry(inner.shape[2], inner.shape[3], inner.shape[-1], width, 3, 1, 1)
-    dnew = pending.take(prefix.count, ctx.growth, width)
+    size = Geometry(inner.shape[2], inner.shape[3], inner.shape[-1], ctx.growth, 3, 1, 1)
+    dnew = pending.take(prefix.count, ctx.growth)
     dnarrow = unit.weight_gradient(size, z, dnew, ctx.precision)
     before = (inner, scale, shift, mean, rstd)
     dz, sums = unit.convolve(dnew, taps, size.backward(), ctx.precision, before=before)
@@ -216,4 +210,4 @@ def _layer_backward(ctx: Any, prefix: Prefix, saved: list[Tensor], pending: Pend
     dinner = of_norms.past_norm(dz, before, dnarrow_weight, dnarrow_bias, None, training=ctx.training)
     dwide, dwide_weight, dwide_bias = _backward(prefix, wide, dinner, pending.dx, ctx.precision)
     pending.postpone(prefix, dwide_weight, dwide_bias)
-    return [dwide, dwide_weight, dwide_bias, dnarrow[:, : ctx.growth], dnarrow_weight, dnarrow_bias]
+    return [dwide, dwide_weight, dwide_bias, dnarrow, dnarrow_weight, dnarrow_bias]

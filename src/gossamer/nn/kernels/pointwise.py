@@ -94,13 +94,10 @@ def backward_kernel(
 
 @triton.jit
 def settle_kernel(
-    dx, x, mean, offset, slope, y, num_rows, stride, first, count, width, mean_stride, pending_stride,
+    dx, x, mean, offset, slope, y, num_rows, stride, first, count, mean_stride, pending_stride,
     CENTRED: tl.constexpr, ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """y = dx - offset - slope (x - mean) for `count` channels from `first` on: what all norms on them subtract.
-
-    Zeros follow, up to `width` channels.
-    """
+    """y = dx - offset - slope (x - mean) for `count` channels from `first` on: what all norms on them subtract."""
     agent = tl.program_id(1).to(tl.int64)
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
     channels = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
@@ -114,8 +111,8 @@ def settle_kernel(
         value -= tl.load(offset + pending, mask=in_range, other=0.0)[None, :]
         hat = tl.load(x + at, mask=valid, other=0.0).to(tl.float32) - centre[None, :]
         value -= hat * tl.load(slope + pending, mask=in_range, other=0.0)[None, :]
-    target = (agent * num_rows + rows) * width + channels[None, :]
-    tl.store(y + target, value.to(y.dtype.element_ty), mask=(rows < num_rows) & (channels < width)[None, :])
+    target = (agent * num_rows + rows) * count + channels[None, :]
+    tl.store(y + target, value.to(y.dtype.element_ty), mask=valid)
 
 
 @triton.jit

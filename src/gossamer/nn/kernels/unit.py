@@ -16,19 +16,15 @@ from gossamer.nn.kernels.sizes import GRADIENT_PROGRAMS, Geometry, block_of, num
 from gossamer.shapes import Float, Tensor
 
 
-def arrange(weight: Float[Tensor, "n k c t t"], dtype: torch.dtype, padded_out: int = 0) -> tuple[Tensor, Tensor]:
-    """Return the weights as the kernels read them, forward, and backward with zeros up to `padded_out` channels."""
+def arrange(weight: Float[Tensor, "n k c t t"], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Return the weights as the kernels read them, forward and backward."""
     n, channels_out, channels_in, kernel, _ = weight.shape
-    back_count = max(channels_out, padded_out)
     size = kernel * kernel * channels_in * channels_out
-    forward = weight.new_empty((n, size), dtype=dtype)
-    make = weight.new_zeros if back_count > channels_out else weight.new_empty
-    backward = make((n, kernel * kernel * channels_in * back_count), dtype=dtype)
+    forward, backward = torch.empty((2, n, size), dtype=dtype, device=weight.device)
     source = weight if weight[0].is_contiguous() else weight.contiguous()
     conv.arrange_weight_kernel[(triton.cdiv(size, 1024), n)](
-        source, forward, backward, source.stride(0), kernel * kernel, channels_in, channels_out, back_count,
-        BLOCK=1024,
-    )  # fmt: skip
+        source, forward, backward, source.stride(0), kernel * kernel, channels_in, channels_out, BLOCK=1024
+    )
     return forward, backward
 
 
@@ -58,17 +54,19 @@ def convolve(
     arguments = size.arguments(precision, row)
     tiles = triton.cdiv(num_rows, rows)
     sums = x.new_empty((n, tiles, 2, size.channels_out) if before is not None else (1,), dtype=torch.float32)
-    conv.product_kernel[(tiles, n, triton.cdiv(size.channels_out, out_block))](
+    out_blocks = triton.cdiv(size.channels_out, out_block)
+    conv.product_kernel[(tiles * out_blocks, n)](
         x, taps, x if residual is None else residual, *(before or (x,) * 5), y, sums,
-        num_rows, row // arguments["OUT_VECTOR"], **arguments, RESIDUAL=residual is not None, BACKWARD=before is not None,
+        num_rows, row // arguments["OUT_VECTOR"], **arguments,
+        RESIDUAL=residual is not None, BACKWARD=before is not None,
         ROWS=rows, IN_BLOCK=in_block, IN_BLOCKS=triton.cdiv(size.channels_in, in_block),
-        PARTIAL=size.channels_in % in_block > 0, OUT_BLOCK=out_block, num_warps=warps,
+        PARTIAL=size.channels_in % in_block > 0, OUT_BLOCK=out_block, OUT_BLOCKS=out_blocks, num_warps=warps,
     )  # fmt: skip
     return y, sums
 
 
 def gradient_tile_of(size: Geometry, element_size: int) -> tuple[int, int, int]:
-    """Return the part of a window and the rows that a program of the weights' gradient takes at once, and its stages."""
+    """Return, for the weights' gradient, the part of a window and the rows of a tile, and the stages."""
     out_block = block_of(size.channels_out)
     # Three accumulators of window x out_block must fit into the registers; a window that is cut is cut at a tap.
     limit = 64 if size.channels_in == 64 or out_block == 16 else 128
