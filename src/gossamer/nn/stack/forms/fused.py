@@ -16,7 +16,7 @@ from gossamer.nn.models.preresnet import BasicBlock
 from gossamer.nn.stack.folding import Layout
 from gossamer.nn.stack.form import Form, register_form
 from gossamer.nn.stack.forms.norms import BatchNorm
-from gossamer.nn.stack.forms.spatial import ChannelWise2d, Convolution
+from gossamer.nn.stack.forms.spatial import AveragePool2d, Convolution
 from gossamer.shapes import Float, Tensor
 
 Rows = Float[Tensor, "n b _ _ _"]  # height, width, channels
@@ -99,7 +99,7 @@ class FusedDenseBlock(Form):
         return to_maps(Fused.apply(to_rows(x), norms, kernels.dot_precision(), *tensors))
 
 
-class HalvingPool(ChannelWise2d):
+class HalvingPool(AveragePool2d):
     """The mean of 2 x 2 pixels, where they lie: torch's own would change the layout there and back."""
 
     kernel_size: int | tuple[int, int]

@@ -110,4 +110,3 @@ for _convolution in (nn.Conv1d, nn.Conv2d, nn.Conv3d):
 for _name in ("MaxPool", "AvgPool", "AdaptiveAvgPool", "AdaptiveMaxPool", "Dropout"):
     for _form, _dimension in ((ChannelWise1d, "1d"), (ChannelWise2d, "2d"), (ChannelWise3d, "3d")):
         register_form(getattr(nn, _name + _dimension), _form)
-register_form(nn.AvgPool2d, AveragePool2d)
