@@ -1,6 +1,6 @@
 """Spies on the steps of a rule: every call of a run, and one agent of it alone."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any
 
@@ -34,6 +34,9 @@ class Spy:
     @property
     def draws(self) -> bool:
         return self.algorithm.draws
+
+    def send(self, own: gm.Own) -> dict[str, torch.Tensor]:
+        return self.algorithm.send(own)
 
     def step(self, own: gm.Own, inbox: gm.Inbox, weights: gm.Weights, noise: gm.Noise | None) -> gm.Update:
         before = [tensor.clone() for tensor in tensors_in((own, inbox, weights, noise))]
@@ -104,16 +107,21 @@ def row_of(call: Call, i: int) -> tuple[gm.Own, gm.Inbox, gm.Weights, gm.Noise |
     def row(tensor: torch.Tensor | None) -> torch.Tensor | None:
         return None if tensor is None else tensor[i : i + 1]
 
+    def rows(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {name: tensor[i : i + 1] for name, tensor in tensors.items()}
+
     own = replace(
         call.own,
         x=row(call.own.x),
         g=row(call.own.g),
         v=row(call.own.v),
         previous=row(call.own.previous),
+        place=replace(call.own.place, agents=row(call.own.place.agents), share=row(call.own.place.share)),
+        state=rows(call.own.state),
         evaluate=OneAgent(call.own.evaluate, i, n),
     )
     late = tuple(
-        replace(group, weights=row(group.weights), own_x=row(group.own_x), drift=row(group.drift))
+        replace(group, weights=row(group.weights), own=rows(group.own), drift=row(group.drift), new=row(group.new))
         for group in call.inbox.late
     )
     weights = gm.Weights(*(row(getattr(call.weights, part.name)) for part in fields(call.weights)))

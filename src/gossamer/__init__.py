@@ -1,6 +1,6 @@
 """gossamer: train one model with many agents over a peer-to-peer network whose links are late."""
 
-from gossamer.algorithms import Algorithm, Inbox, Late, Noise, Own, Past, Update, Weights, algorithm, register
+from gossamer.algorithms import Algorithm, Inbox, Late, Noise, Own, Past, Place, Update, Weights, algorithm, register
 from gossamer.data import Examples
 from gossamer.engine import Result, simulate, trajectory
 from gossamer.errors import StabilityWarning, UserError
@@ -19,6 +19,7 @@ __all__ = [
     "Noise",
     "Own",
     "Past",
+    "Place",
     "Result",
     "StabilityWarning",
     "Stacked",

@@ -8,6 +8,7 @@ from gossamer.algorithms.base import (
     Noise,
     Own,
     Past,
+    Place,
     Update,
     Weights,
 )
@@ -42,6 +43,7 @@ __all__ = [
     "PAsgd",
     "Past",
     "PcAsgd",
+    "Place",
     "Update",
     "Weights",
     "algorithm",

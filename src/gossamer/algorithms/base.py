@@ -2,20 +2,22 @@
 
 An algorithm is a frozen dataclass of hyper-parameters with one pure function, `step`. Agents are rows: `a` agents
 are updated from what they heard of `n` agents. The simulator calls with a = n = N, a process that runs one agent
-with a = 1. The algorithm declares what a message must carry and what it needs of its own past; bytes sent,
-histories and checkpoints follow from that declaration, and no engine knows an algorithm by name.
+with a = 1. The algorithm declares what a message carries, what it keeps between steps and what it needs of its own
+past; bytes sent, histories and checkpoints follow from that declaration, and no engine knows an algorithm by name.
+
+One step is: the gradient; `send`, what goes out; the messages move; `step`, the next states from what was heard.
 """
 
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol, runtime_checkable
 
 from gossamer.algorithms.options import option
 from gossamer.errors import UserError
 from gossamer.network import Network
-from gossamer.shapes import Float, Tensor
+from gossamer.shapes import Bool, Float, Int, Tensor
 
 
 class Past(enum.Enum):
@@ -41,6 +43,15 @@ class Evaluate(Protocol):
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where the updated agents stand."""
+
+    network: Network
+    agents: Int[Tensor, " a"]  # their numbers
+    share: Float[Tensor, " a"]  # the size of an agent's data over the mean size: 1 when all have the same
+
+
+@dataclass(frozen=True)
 class Own:
     """What the updated agents know of themselves at step t."""
 
@@ -52,6 +63,8 @@ class Own:
     segments: tuple[int, ...]  # lengths of the parameter tensors inside a row
     previous: Float[Tensor, "a d"] | None = None  # x at t - 1, when the past is kept
     evaluate: Evaluate | None = None
+    place: Place | None = None
+    state: Mapping[str, Tensor] = field(default_factory=dict)  # what the rule keeps, one row an agent
 
 
 @dataclass(frozen=True)
@@ -60,9 +73,15 @@ class Late:
 
     age: int
     weights: Float[Tensor, "a n"]  # W where agent i holds a message of this age of agent k, else 0
-    message: Mapping[str, Float[Tensor, "n d"]]
-    own_x: Float[Tensor, "a d"] | None = None  # x_i at t - age
+    message: Mapping[str, Float[Tensor, "n _"]]
+    own: Mapping[str, Float[Tensor, "a _"]] = field(default_factory=dict)  # the own message of t - age, if kept
     drift: Float[Tensor, "a d"] | None = None  # sum over r < age of x_i(t - age + r) - x_i(t - age)
+    new: Bool[Tensor, "a n"] | None = None  # which of these messages agents did not hold a step ago
+
+    @property
+    def own_x(self) -> Float[Tensor, "a d"] | None:
+        """x_i at t - age, if it is kept."""
+        return self.own.get("x")
 
 
 @dataclass(frozen=True)
@@ -71,6 +90,7 @@ class Inbox:
 
     fresh: Float[Tensor, "n d"]
     late: tuple[Late, ...] = ()
+    message: Mapping[str, Float[Tensor, "n _"]] = field(default_factory=dict)  # of reliable neighbours, x included
 
 
 @dataclass(frozen=True)
@@ -105,6 +125,7 @@ class Update:
 
     x: Float[Tensor, "a d"]
     predict: Float[Tensor, " a"] | None = None
+    state: Mapping[str, Tensor] = field(default_factory=dict)  # what `Own.state` will be at the next step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,8 +144,36 @@ class Algorithm(ABC):
 
     @property
     def message(self) -> tuple[str, ...]:
-        """Names of the vectors a neighbour sends: x (state), g (loss gradient), v (local direction)."""
+        """What a neighbour sends: x (state), g (loss gradient), v (local direction), and names from `send`."""
         return ("x",)
+
+    @property
+    def message_across(self) -> tuple[str, ...]:
+        """What is sent to neighbours outside of the cluster, where that is less."""
+        return self.message
+
+    @property
+    def numbers(self) -> frozenset[str]:
+        """Parts of a message that are one number, [a, 1], and no vector."""
+        return frozenset()
+
+    @property
+    def totals(self) -> frozenset[str]:
+        """Parts of a message that are running totals. They outgrow float32, so they are float64.
+
+        From two totals a receiver knows what was added in between, however many messages were lost.
+        """
+        return frozenset()
+
+    @property
+    def period(self) -> int:
+        """Steps from one message to the next: agents send at its multiples."""
+        return 1
+
+    @property
+    def period_inside(self) -> int:
+        """The same inside the clusters."""
+        return self.period
 
     @property
     def past(self) -> Past:
@@ -141,12 +190,20 @@ class Algorithm(ABC):
         """Whether the rule uses `Noise`."""
         return False
 
+    def start(self, x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
+        """Return what the rule keeps between steps, before step 0: named tensors with one row an agent."""
+        return {}
+
+    def send(self, own: Own) -> dict[str, Float[Tensor, "a _"]]:
+        """Return what goes into a message besides x, g and v. Pure, as `step` is."""
+        return {}
+
     @abstractmethod
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
         """Return the agents' next states. Pure: no randomness, no I/O, inputs left as they are."""
 
     def check(self, network: Network) -> str | None:
-        """Return one line of warning when this network and these hyper-parameters look unstable."""
+        """Return one line of warning when this network looks unstable; refuse one that the rule cannot work on."""
         return None
 
     def check_local(self, *, plain: bool) -> None:

@@ -83,6 +83,7 @@ def assemble(
         seed=settings.seed,
         history=settings.history,
         statistics=statistics,
+        share=torch.tensor([len(shard) for shard in shards]) / (sum(map(len, shards)) / len(shards)),
     )
     calibration = feed("calibration") if execution.buffers and settings.norm_stats == "recalibrated" else None
     evaluator = Evaluator(_evaluating(settings.execution, setup), calibration)

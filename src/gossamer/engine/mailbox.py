@@ -14,20 +14,25 @@ def _alias(*, plain: bool) -> dict[str, str]:
     return {"v": "g"} if plain else {}
 
 
-def message_names(algorithm: Algorithm, *, plain: bool) -> tuple[str, ...]:
-    """Return the vectors that a message carries."""
+def _without_aliases(names: tuple[str, ...], *, plain: bool) -> tuple[str, ...]:
     alias = _alias(plain=plain)
-    return tuple(dict.fromkeys(alias.get(name, name) for name in algorithm.message))
+    return tuple(dict.fromkeys(alias.get(name, name) for name in names))
 
 
 def planned_rings(algorithm: Algorithm, network: Network, *, plain: bool) -> tuple[tuple[str, ...], int]:
-    """Return of which vectors a history is kept, and how deep: only where something can be late."""
+    """Return of which parts of messages a history is kept, and how deep: only where something can be late."""
     network = network.without_delay() if algorithm.waits else network
     largest = Arrivals(network, 0).largest_age
     depth = largest if algorithm.hears_late else network.reliable_delay
+    depth += algorithm.period - 1
     if depth == 0:
         return (), 0
-    return message_names(algorithm, plain=plain) if algorithm.hears_late else ("x",), depth + 1
+    return _without_aliases(algorithm.message, plain=plain) if algorithm.hears_late else ("x",), depth + 1
+
+
+def part_bytes(algorithm: Algorithm, name: str, size: int, itemsize: int) -> int:
+    """Return the bytes of one part of a message, for a model of `size` parameters."""
+    return (1 if name in algorithm.numbers else size) * (8 if name in algorithm.totals else itemsize)
 
 
 class Mailbox:
@@ -45,31 +50,72 @@ class Mailbox:
     ) -> None:
         self.algorithm = algorithm
         self.network = network.without_delay() if algorithm.waits else network
-        self.arrivals = Arrivals(self.network, seed)
+        self.arrivals = Arrivals(self.network, seed, forget=not algorithm.totals)
         self._alias = _alias(plain=plain)
-        self.message = message_names(algorithm, plain=plain)
         names, depth = planned_rings(algorithm, network, plain=plain)
-        self.rings = {name: Ring(depth, x, history) for name in names}
+        self.rings = {name: Ring(depth, self._like(name, x), self._where(name, history)) for name in names}
+        # Across, and inside of the clusters.
+        self._bytes = [
+            sum(part_bytes(algorithm, name, x.shape[1], x.element_size()) for name in _without_aliases(of, plain=plain))
+            for of in (algorithm.message_across, algorithm.message)
+        ]
         self.drift = Drift(self.rings["x"]) if self.rings and algorithm.past is Past.WINDOW else None
-        self._like = x
-        self._ages: Tensor | None = None
-        self._weights: tuple[Weights, dict[int, Tensor]] | None = None
+        self._x = x
+        self._ages = torch.full(network.links.shape, NOTHING)  # of the step before
+        self._seen: tuple[Tensor, Tensor] | None = None  # the ages and novelties that the weights below belong to
+        self._weights: tuple[Weights, dict[int, tuple[Tensor, Tensor]]] | None = None
+
+    def _like(self, name: str, x: Float[Tensor, "n d"]) -> Float[Tensor, "n _"]:
+        part = x[:, :1] if name in self.algorithm.numbers else x
+        return part.double() if name in self.algorithm.totals else part
+
+    def _where(self, name: str, history: str) -> str:
+        """Return how a part is kept: totals and numbers are never rounded."""
+        exact = name in self.algorithm.totals | self.algorithm.numbers
+        return "state" if history == "bf16" and exact else history
 
     def deliver(self, step: int, vectors: dict[str, Float[Tensor, "n d"]]) -> tuple[Inbox, Weights, Int[Tensor, "n n"]]:
         """Take what every agent sends at this step; return what every agent holds, its weights, and the ages."""
         for name, ring in self.rings.items():
             # A recording on a GPU overwrites its gradients at the next step; all else is made anew.
             ring.push(step, vectors[name], lasting=name == "x" or not vectors[name].is_cuda)
-        ages = self.arrivals.advance(step)
+        ages = self._last_sent(step, self.arrivals.advance(step))
         weights, late_weights = self._weights_for(ages)
-        reliable_delay = self.network.reliable_delay
-        fresh = self.rings["x"].at(step - reliable_delay) if reliable_delay else vectors["x"]
-        return Inbox(fresh, self._late(step, late_weights)), weights, ages
+        return (
+            Inbox(self._fresh(step, "x", vectors), self._late(step, late_weights), self._told(step, vectors)),
+            weights,
+            ages,
+        )
 
-    def sent(self, ages: Int[Tensor, "n n"]) -> Int[Tensor, " n"]:
-        """Count what each agent sends: to all its neighbours, or where late messages are clipped to the others only."""
-        served = self.network.links if self.algorithm.hears_late else self._reliable(ages)
-        return served.sum(dim=0)
+    def _told(self, step: int, vectors: dict[str, Float[Tensor, "n _"]]) -> dict[str, Float[Tensor, "n _"]]:
+        """Return what reliable neighbours said."""
+        return {name: self._fresh(step, name, vectors) for name in self.algorithm.message}
+
+    def _fresh(self, step: int, name: str, vectors: dict[str, Float[Tensor, "n _"]]) -> Float[Tensor, "n _"]:
+        delay, name = self.network.reliable_delay, self._alias.get(name, name)
+        return self.rings[name].at(step - delay) if delay and name in self.rings else vectors[name]
+
+    def _last_sent(self, step: int, ages: Int[Tensor, "n n"]) -> Int[Tensor, "n n"]:
+        """Return the ages of the newest messages that were sent at all, when agents do not send at every step."""
+        inside, across = self.algorithm.period_inside, self.algorithm.period
+        if inside == across == 1:
+            return ages
+        period = torch.where(self.network.spared, inside, across)
+        return torch.where(ages >= 0, ages + (step - ages) % period, ages)
+
+    def bytes_sent(self, step: int, ages: Int[Tensor, "n n"], extra: int) -> Int[Tensor, " n"]:
+        """Return what each agent sends: to all its neighbours, or where late messages are clipped to the others only.
+
+        `extra` is what travels with every message besides.
+        """
+        network, algorithm = self.network, self.algorithm
+        served = network.links if algorithm.hears_late else self._reliable(ages)
+        total = torch.zeros(len(ages), dtype=torch.int64)
+        periods = (algorithm.period, algorithm.period_inside)
+        for links, size, period in zip((~network.spared, network.spared), self._bytes, periods, strict=True):
+            if step % period == 0:
+                total += (served & links).sum(dim=0) * (size + extra)
+        return total
 
     def _reliable(self, ages: Int[Tensor, "n n"]) -> Bool[Tensor, "n n"]:
         return (ages >= 0) & (ages <= self.network.reliable_delay)
@@ -78,23 +124,28 @@ class Mailbox:
         """Return the states of the step before, where a history is kept."""
         return self.rings["x"].at(step - 1) if "x" in self.rings and self.algorithm.past is not Past.NONE else None
 
-    def _late(self, step: int, late_weights: dict[int, Tensor]) -> tuple[Late, ...]:
+    def _late(self, step: int, late_weights: dict[int, tuple[Tensor, Tensor]]) -> tuple[Late, ...]:
         drifts = self.drift.at(step, late_weights) if self.drift is not None else {}
         keeps_past = self.algorithm.past is not Past.NONE
         groups = []
-        for age, weights in late_weights.items():
+        for age, (weights, new) in late_weights.items():
             message = {name: self.rings[self._alias.get(name, name)].at(step - age) for name in self.algorithm.message}
-            own_x = message["x"] if keeps_past else None  # of all agents, so of the receivers too
-            groups.append(Late(age, weights, message, own_x, drifts.get(age)))
+            own = message if keeps_past else {}  # of all agents, so of the receivers too
+            groups.append(Late(age, weights, message, own, drifts.get(age), new))
         return tuple(groups)
 
-    def _weights_for(self, ages: Int[Tensor, "n n"]) -> tuple[Weights, dict[int, Tensor]]:
+    def _weights_for(self, ages: Int[Tensor, "n n"]) -> tuple[Weights, dict[int, tuple[Tensor, Tensor]]]:
         """Return the weights for these ages; fixed delays ask for the same ones at every step."""
-        if self._weights is None or self._ages is None or not torch.equal(ages, self._ages):
-            self._ages, self._weights = ages.clone(), self._make_weights(ages)
+        # Ages grow by one a step, unless a newer message has come.
+        new = (ages != NOTHING) & ((self._ages == NOTHING) | (ages <= self._ages))
+        self._ages = ages
+        if self._weights is None or self._seen is None or not all(map(torch.equal, (ages, new), self._seen)):
+            self._seen, self._weights = (ages.clone(), new), self._make_weights(ages, new)
         return self._weights
 
-    def _make_weights(self, ages: Int[Tensor, "n n"]) -> tuple[Weights, dict[int, Tensor]]:
+    def _make_weights(
+        self, ages: Int[Tensor, "n n"], new: Bool[Tensor, "n n"]
+    ) -> tuple[Weights, dict[int, tuple[Tensor, Tensor]]]:
         network, reliable = self.network, self._reliable(ages)
         late = (ages > network.reliable_delay) & self.algorithm.hears_late
         w, clip = network.W, network.clip_matrix(reliable)
@@ -110,16 +161,20 @@ class Mailbox:
             clip_own=self._place(clip_own),
             clip_fresh=self._place(clip - torch.diag(clip_own)),
         )
-        groups = {age: self._place(w * (late & (ages == age))) for age in torch.unique(ages[late]).tolist()}
+        groups = {}
+        for age in torch.unique(ages[late]).tolist():
+            of_age = late & (ages == age)
+            groups[age] = self._place(w * of_age), (new & of_age).to(self._x.device)
         return weights, groups
 
     def _place(self, matrix: Tensor) -> Tensor:
-        return matrix.to(device=self._like.device, dtype=self._like.dtype)
+        return matrix.to(device=self._x.device, dtype=self._x.dtype)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return everything in flight: the rings, the arrivals and the sliding sums."""
         state = {f"ring.{name}.{k}": held for name, ring in self.rings.items() for k, held in ring.state_dict().items()}
         state |= {f"arrivals.{name}": value for name, value in self.arrivals.state_dict().items()}
+        state["ages"] = self._ages
         if self.drift is not None:
             state |= {f"drift.{name}": value for name, value in self.drift.state_dict().items()}
         return state
@@ -129,5 +184,6 @@ class Mailbox:
         for name, ring in self.rings.items():
             ring.load_state_dict(part_of(state, f"ring.{name}."))
         self.arrivals.load_state_dict(part_of(state, "arrivals."))
+        self._ages = torch.empty_like(self._ages).copy_(state["ages"])
         if self.drift is not None:
             self.drift.load_state_dict(part_of(state, "drift."))

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import torch
 
-from gossamer.algorithms import Algorithm, Past
+from gossamer.algorithms import Algorithm, Past, Place
 from gossamer.data import BLOCK
 from gossamer.engine.execution.base import Setup
-from gossamer.engine.mailbox import planned_rings
+from gossamer.engine.mailbox import part_bytes, planned_rings
 from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.shapes import Tensor
@@ -59,19 +59,34 @@ def in_words(count: int | float) -> str:
 
 def estimate(setup: Setup, algorithm: Algorithm, network: Network, *, batch: int, plain: bool, history: str) -> Memory:
     """Return what a run needs: exact for states and histories, from one small forward pass for activations."""
-    state = setup.num_agents * setup.module.size * setup.dtype.itemsize
+    size, itemsize = setup.module.size, setup.dtype.itemsize
+    state = setup.num_agents * size * itemsize
     names, depth = planned_rings(algorithm, network, plain=plain)
     copies = WORKING_COPIES + (algorithm.past is Past.WINDOW)
+    in_history = 2 if history == "bf16" else itemsize
     examples = (setup.task.train, setup.task.test)
     return Memory(
-        states=copies * state,
-        histories=len(names) * depth * (state // setup.dtype.itemsize * 2 if history == "bf16" else state),
+        states=copies * state + _kept_bytes(algorithm, network, setup),
+        histories=depth * setup.num_agents * sum(part_bytes(algorithm, name, size, in_history) for name in names),
         activations=setup.num_agents * batch * _activation_bytes(setup),
         batches=setup.num_agents * batch * _example_bytes(setup),
         data=sum(part.x.numel() * part.x.element_size() + part.y.numel() * 8 for part in examples),
         histories_on_host=history == "host" and setup.device != "cpu",
         histories_in_bf16=history == "bf16",
     )
+
+
+def _kept_bytes(algorithm: Algorithm, network: Network, setup: Setup) -> int:
+    """Return what the rule keeps between steps: what it keeps for a model of one parameter, times the parameters."""
+    place = Place(network, torch.arange(setup.num_agents), torch.ones(setup.num_agents))
+    of_sizes = [
+        sum(
+            kept.nbytes
+            for kept in algorithm.start(torch.zeros(setup.num_agents, size, dtype=setup.dtype), place).values()
+        )
+        for size in (0, 1)
+    ]
+    return of_sizes[0] + (of_sizes[1] - of_sizes[0]) * setup.module.size
 
 
 def _example_bytes(setup: Setup) -> int:

@@ -149,8 +149,8 @@ class Tally:
         share = self._sums[f"{scope}.predict"] / choices.clamp(min=1)
         return [float(s) if c > 0 else None for s, c in zip(share, choices, strict=True)]
 
-    def messages_sent(self) -> list[int]:
-        """Messages that each agent has sent so far."""
+    def bytes_sent(self) -> list[int]:
+        """Bytes that each agent has sent so far."""
         return [int(count) for count in self._sums["run.sent"]]
 
     def message_age(self, scope: str) -> float | None:

@@ -1,12 +1,13 @@
 """N agents on one virtual clock: the loop that both training runs and bare trajectories go through."""
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
 
-from gossamer.algorithms import Algorithm, Noise, Own
+from gossamer.algorithms import Algorithm, Noise, Own, Place
 from gossamer.engine.checkpoint import part_of
 from gossamer.engine.local import LocalOptimizer
 from gossamer.engine.mailbox import Mailbox
@@ -65,7 +66,7 @@ class StepReport:
     loss: Float[Tensor, " n"] | None
     predict: Float[Tensor, " n"] | None
     ages: Int[Tensor, "n n"]
-    sent: Int[Tensor, " n"]  # messages that each agent sends
+    sent: Int[Tensor, " n"]  # bytes that each agent sends
 
 
 class NonFinite(ArithmeticError):
@@ -135,6 +136,7 @@ class Simulation:
         seed: int = 0,
         history: str = "state",
         statistics: Statistics | None = None,
+        share: Float[Tensor, " n"] | None = None,
     ) -> None:
         self.algorithm, self.source, self.lr, self.seed = algorithm, source, lr, seed
         self.local = local or LocalOptimizer()
@@ -146,6 +148,9 @@ class Simulation:
         self.t = 0
         self.watch = Watch()
         self.statistics = statistics
+        share = torch.ones(len(x0)) if share is None else share
+        self.place = Place(network, torch.arange(len(x0), device=x0.device), share.to(x0))
+        self.state = algorithm.start(self.x, self.place)
         self.mailbox = Mailbox(algorithm, network, self.x, seed, plain=self.local.plain, history=history)
         if statistics is not None:
             statistics.join(self.mailbox)
@@ -157,7 +162,6 @@ class Simulation:
         if loss is not None:
             self.watch.add(t, loss)
         v, memory = self.local.direction(g, x, self.memory)
-        inbox, weights, ages = self.mailbox.deliver(t, {"x": x, "g": g, "v": v})
         own = Own(
             x=x,
             g=g,
@@ -165,14 +169,19 @@ class Simulation:
             lr=self.lr(t),
             t=t,
             segments=self.segments,
-            previous=self.mailbox.previous(t),
             evaluate=AtStep(self.source, t),
+            place=self.place,
+            state=self.state,
         )
+        inbox, weights, ages = self.mailbox.deliver(t, {"x": x, "g": g, "v": v, **self.algorithm.send(own)})
+        own = dataclasses.replace(own, previous=self.mailbox.previous(t))
         update = self.algorithm.step(own, inbox, weights, self._noise(t))
+        extra = 0
         if self.statistics is not None:
             self.statistics.mix(t, inbox, weights)
-        self.x, self.memory, self.t = update.x, memory, t + 1
-        return StepReport(loss, update.predict, ages, self.mailbox.sent(ages))
+            extra = self.statistics.bytes_sent
+        self.x, self.memory, self.state, self.t = update.x, memory, dict(update.state), t + 1
+        return StepReport(loss, update.predict, ages, self.mailbox.bytes_sent(t, ages, extra))
 
     def _noise(self, t: int) -> Noise | None:
         if not self.algorithm.draws:
@@ -185,6 +194,7 @@ class Simulation:
         state = {"t": torch.tensor(self.t), "x": self.x}
         if self.memory is not None:
             state["memory"] = self.memory
+        state |= {f"state.{name}": value for name, value in self.state.items()}
         if self.statistics is not None:
             state |= {f"statistics.{name}": value for name, value in self.statistics.state_dict().items()}
         return state | {f"mailbox.{name}": value for name, value in self.mailbox.state_dict().items()}
@@ -194,6 +204,8 @@ class Simulation:
         self.t = int(state["t"])
         self.x = torch.empty_like(self.x).copy_(state["x"])  # which refuses another shape
         self.memory = state["memory"].to(self.x) if "memory" in state else None
+        kept = part_of(state, "state.")
+        self.state = {name: torch.empty_like(value).copy_(kept[name]) for name, value in self.state.items()}
         self.mailbox.load_state_dict(part_of(state, "mailbox."))
         if self.statistics is not None:
             self.statistics.load_state_dict(part_of(state, "statistics."))

@@ -214,7 +214,7 @@ class Training:
             "train_loss": self.tally.train_loss("interval"),
             "predict": self.tally.predict("interval"),
             "message_age": self.tally.message_age("interval"),
-            "bytes_sent": self._bytes_sent(),
+            "bytes_sent": self.tally.bytes_sent(),
         }
         self.tally.close_interval()
         self.history.append(row)
@@ -226,20 +226,10 @@ class Training:
     def _buffers(self) -> dict[str, Tensor]:
         return self.simulation.statistics.buffers if self.simulation.statistics is not None else {}
 
-    def _bytes_sent(self) -> list[int]:
-        return [count * self._message_bytes for count in self.tally.messages_sent()]
-
-    @property
-    def _message_bytes(self) -> int:
-        """The size of one message: the vectors that the algorithm declares, and statistics that travel along."""
-        x, statistics = self.simulation.x, self.simulation.statistics
-        extra = statistics.bytes_sent if statistics is not None else 0
-        return len(self.simulation.mailbox.message) * x.shape[1] * x.element_size() + extra
-
     def _summary(self, status: str, folder: RunFolder | None) -> dict[str, Any]:
         settings, network, last = self.settings, self.network, self.history[-1]
         predict = [share for share in self.tally.predict("run") or [] if share is not None]
-        sent = self._bytes_sent()
+        sent = self.tally.bytes_sent()
         return {
             "algorithm": self.algorithm.name,
             "network": network.spec,

@@ -27,8 +27,13 @@ _NEVER = -(2**40)
 class Arrivals:
     """The arrivals of one run: a function of the network, the seed and the purpose, advanced step by step."""
 
-    def __init__(self, network: Network, seed: int, purpose: str = "delay") -> None:
-        """Start before step 0. Two purposes draw independently."""
+    def __init__(self, network: Network, seed: int, purpose: str = "delay", *, forget: bool = True) -> None:
+        """Start before step 0. Two purposes draw independently.
+
+        A message that is older than any that is kept, as after many losses in a row, is forgotten, or else takes the
+        age of the oldest that is kept.
+        """
+        self._forget = forget
         self.network = network
         self.seed = seed
         self.purpose = purpose
@@ -62,6 +67,8 @@ class Arrivals:
             arrived = arrived & (sent >= 0)
         self._newest = torch.maximum(self._newest, torch.where(arrived, sent, _NEVER))
         ages = step - self._newest
+        if not self._forget:
+            ages = torch.where(self._newest > _NEVER, ages.clamp(max=self.largest_age), ages)
         return torch.where(network.links & (ages <= self.largest_age), ages, NOTHING)
 
     def state_dict(self) -> dict[str, Tensor]:
