@@ -20,6 +20,14 @@ EVERY = [
     "pc-asgd/theta=pv/scope=network",
 ]
 
+# Laws that a rule does not obey, each with the reason; what it obeys instead is in the tests of its family.
+# differs from synchronous SGD when nothing is late
+NOT_SYNCHRONOUS: dict[str, str] = {
+    "sgp": "descends, then mixes",
+}
+NOT_RENAMED: dict[str, str] = {}  # agents differ by their numbers
+LEARNING_RATES: dict[str, float] = {}  # for rules that are unstable at 0.3
+
 every_algorithm = pytest.mark.parametrize("text", EVERY)
 few = settings(deadline=None, max_examples=3)
 
@@ -45,7 +53,15 @@ def test_finds_the_minimum_of_a_quadratic_under_delay(text, delay, seed, startup
         return 0.25 * ((x - target) ** 2).sum(dim=1)
 
     path = gm.trajectory(
-        algorithm_from(text), net, gradient, x0, lr=0.3, steps=120, loss=loss, segments=(2, 2), seed=seed
+        algorithm_from(text),
+        net,
+        gradient,
+        x0,
+        lr=LEARNING_RATES.get(text, 0.3),
+        steps=120,
+        loss=loss,
+        segments=(2, 2),
+        seed=seed,
     )
     assert (path[-1] - target).norm() < 0.05 * (x0 - target).norm()
 
@@ -82,7 +98,7 @@ def test_consensus_without_gradient_is_a_fixed_point(text, delay, seed, startup)
     torch.testing.assert_close(path, point.expand_as(path), rtol=0, atol=1e-13)
 
 
-@every_algorithm
+@pytest.mark.parametrize("text", [text for text in EVERY if text not in NOT_SYNCHRONOUS])
 @pytest.mark.parametrize("clip_weights", ["rebuilt", "renormalised"])
 @pytest.mark.parametrize("graph", ["ring:5", "star:4", "clusters:2,3", "random:6,p=0.5", "path:3"])
 def test_is_synchronous_sgd_when_nothing_is_late(text, graph, clip_weights):
@@ -96,9 +112,22 @@ def test_is_synchronous_sgd_when_nothing_is_late(text, graph, clip_weights):
 
 
 @every_algorithm
-def test_sends_only_named_vectors_the_state_among_them(text):
-    message = algorithm_from(text).message
-    assert "x" in message and set(message) <= {"x", "g", "v"} and len(set(message)) == len(message)
+@few
+@given(st.integers(0, 6), st.integers(0, 100))
+def test_declares_what_it_sends_and_keeps(text, delay, seed):
+    algorithm = algorithm_from(text)
+    message = algorithm.message
+    assert message and len(set(message)) == len(message) and set(algorithm.message_across) <= set(message)
+    assert algorithm.numbers | algorithm.totals <= set(message)
+    for call in calls(algorithm, World(n=4, d=4, num_steps=5, largest=delay, seed=seed)):
+        sent = {"x": call.own.x, "g": call.own.g, "v": call.own.v, **algorithm.send(call.own)}
+        for name in message:
+            assert sent[name].shape == (4, 1 if name in algorithm.numbers else 4)
+            assert sent[name].dtype == torch.float64 or name not in algorithm.totals
+        assert {name: (t.shape, t.dtype) for name, t in call.update.state.items()} == {
+            name: (t.shape, t.dtype) for name, t in call.own.state.items()
+        }
+        assert all(t.shape[0] == 4 for t in call.own.state.values())
 
 
 @every_algorithm
@@ -144,7 +173,7 @@ def test_moving_the_origin_moves_the_path(text, delay, seed, startup):
 
 
 # Chance belongs to the number of an agent, so rules that draw are not on this list.
-@pytest.mark.parametrize("text", [text for text in EVERY if not algorithm_from(text).draws])
+@pytest.mark.parametrize("text", [text for text in EVERY if not algorithm_from(text).draws and text not in NOT_RENAMED])
 @few
 @given(st.integers(1, 5), st.integers(0, 100))
 def test_renaming_the_agents_renames_the_path(text, delay, seed):

@@ -28,6 +28,7 @@ from gossamer.algorithms.p_asgd import PAsgd  # isort: skip
 from gossamer.algorithms.c_asgd import CAsgd  # isort: skip
 from gossamer.algorithms.pc_asgd import PcAsgd  # isort: skip
 from gossamer.algorithms.dm_asgd import DmAsgd  # isort: skip
+from gossamer.algorithms.sgp import Sgp  # isort: skip
 
 __all__ = [
     "Algorithm",
@@ -44,6 +45,7 @@ __all__ = [
     "Past",
     "PcAsgd",
     "Place",
+    "Sgp",
     "Update",
     "Weights",
     "algorithm",

@@ -1,0 +1,41 @@
+"""Running totals: what arrives late, or not at all, is made up for by the next message.
+
+A sender adds up all it ever pushed, S_j(t) = sum_{s <= t} y_j(s), and sends the sum. A receiver that held S_j(s) and
+now holds S_j(s') has been given S_j(s') - S_j(s), each push once, whatever was lost or overtaken in between. With
+weights that stay the same, what all neighbours gave is the difference of one weighted sum between two steps, so that
+an agent keeps that sum and no more.
+"""
+
+import functools
+
+import torch
+
+from gossamer.algorithms.base import Inbox, Place, Weights
+from gossamer.network import Network
+from gossamer.shapes import Float, Tensor
+
+
+def push_weights(place: Place) -> tuple[Float[Tensor, "a 1"], Float[Tensor, "a n"]]:
+    """Return what agents keep of a push, and the part that they take of each neighbour's, in float64.
+
+    Columns add up to one: a sender splits what it has and nothing is lost. A link that can be late gets W's weight
+    over 1 + the largest delay, because what is under way counts for nobody: with W's own weight an agent would have
+    pushed nearly all it has before the first message arrives.
+    """
+    kept, shares = _push_matrix(place.network, place.share.device)
+    return kept[place.agents], shares[place.agents]
+
+
+@functools.lru_cache(maxsize=8)
+def _push_matrix(network: Network, device: torch.device) -> tuple[Tensor, Tensor]:
+    late = network.late_links | (~network.spared if network.loss else network.late_links)
+    shares = network.links * network.W / torch.where(late, 1 + network.delay.largest, 1)
+    return (1 - shares.sum(dim=0))[:, None].to(device), shares.to(device)
+
+
+def heard_total(inbox: Inbox, weights: Weights, shares: Float[Tensor, "a n"], name: str) -> Float[Tensor, "a _"]:
+    """Return the weighted sum of the totals that agents hold of their neighbours, in float64."""
+    total = (shares * (weights.fresh != 0)) @ inbox.message[name]
+    for late in inbox.late:
+        total += (shares * (late.weights != 0)) @ late.message[name]
+    return total
