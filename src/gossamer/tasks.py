@@ -1,5 +1,6 @@
 """A task is a model, training and test examples, and a loss; by name, or your own."""
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -57,6 +58,15 @@ class Task:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(generator(seed, "init", agent).initial_seed())
             return FlatModule(self.model())
+
+    def held_out(self, share: float, seed: int) -> "Task":
+        """Return the task on training data alone: a random share of it takes the place of the test data."""
+        count = round(share * len(self.train))
+        if not 0 < count < len(self.train):
+            raise UserError(f"validation {share} holds out {count} of {len(self.train)} examples; use for example 0.2")
+        order = torch.randperm(len(self.train), generator=generator(seed, "hold-out"))
+        test, train = (Examples(self.train.x[part], self.train.y[part]) for part in (order[:count], order[count:]))
+        return dataclasses.replace(self, train=train, test=test)
 
     def initial(self, how: str, num_agents: int, seed: int) -> Float[Tensor, "n d"]:
         """Return every agent's first parameters: one 'common' start, 'independent' ones, or 'zero'."""

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from gossamer.algorithms import algorithm_names
 from gossamer.cli.display import comparison_table, make_progress, print_json, print_table, step_callback
 from gossamer.cli.flags import takes_settings
 from gossamer.cli.interrupt import INTERRUPTED
@@ -24,6 +25,7 @@ from gossamer.experiments.compare import (
     write_results,
 )
 from gossamer.experiments.runs import Run
+from gossamer.experiments.tune import with_tuned_rates
 from gossamer.network import Network
 
 FAMILY = "sync,d-asgd,p-asgd,c-asgd,pc-asgd/theta=pv,pc-asgd/theta=0.3,dm-asgd"
@@ -44,7 +46,7 @@ def compare(
     *,
     algorithms: Annotated[
         str,
-        typer.Option("--algorithms", "-a", help="Names with commas between them; options as pc-asgd/theta=pv."),
+        typer.Option("--algorithms", "-a", help="Names with commas between them, or all; options as pc-asgd/theta=pv."),
     ] = FAMILY,
     seeds: Annotated[int, typer.Option(help="Number of seeds; the first one is --seed.")] = 3,
     preset: Annotated[
@@ -52,6 +54,9 @@ def compare(
     ] = None,
     out_dir: Annotated[
         Path | None, typer.Option("--out", help="Folder for the report (default: a new one under reports/).")
+    ] = None,
+    tuned: Annotated[
+        Path | None, typer.Option(help="Take each algorithm's learning rate from this file of gossamer tune.")
     ] = None,
     plots: Annotated[bool, typer.Option(help="Draw the plots.")] = True,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
@@ -66,7 +71,14 @@ def compare(
     """
     values = {**(read_settings(config) if config else {}), **given}
     values.pop("algorithm", None)
-    _compare(algorithms, values, seeds, preset, out_dir, plots=plots, json=json)
+    if tuned is not None and "lr" in given:
+        raise UserError(f"the learning rates are those of '{tuned}', so --lr {given['lr']} cannot be; leave one out")
+    if seeds < 1:
+        raise UserError(f"seeds must be 1 or more, got {seeds}")
+    entries = entries_of(algorithms, values, preset)
+    if tuned is not None:
+        entries = with_tuned_rates(entries, tuned)
+    _compare(entries, seeds, out_dir, plots=plots, json=json, tuned=tuned is not None)
 
 
 def demo(
@@ -80,32 +92,36 @@ def demo(
 
     Example: gossamer demo --seeds 1
     """
-    _compare(
-        FAMILY,
-        dict(DEMO),
-        seeds,
-        None,
-        out_dir or unused_folder(Path("reports"), "demo"),
-        plots=True,
-        json=json,
-    )
+    if seeds < 1:
+        raise UserError(f"seeds must be 1 or more, got {seeds}")
+    entries = entries_of(FAMILY, dict(DEMO), None)
+    _compare(entries, seeds, out_dir or unused_folder(Path("reports"), "demo"), plots=True, json=json)
+
+
+def entries_of(algorithms: str, values: dict[str, Any], preset: str | None) -> list[Entry]:
+    """Return the algorithms that were asked for; of `all`, those that the network and the settings allow."""
+    names = split_algorithms(algorithms)
+    entries = plan([*algorithm_names(), "pc-asgd/theta=pv"] if names == ["all"] else names, values, preset)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StabilityWarning)  # the runs themselves will say it
+        if names != ["all"]:
+            check_all(entries)
+            return entries
+        possible = []
+        for entry in entries:
+            try:
+                check_all([entry])
+                possible.append(entry)
+            except UserError as error:
+                print(f"gossamer: without {entry.label}: {error}", file=sys.stderr)
+    return possible
 
 
 def _compare(
-    algorithms: str,
-    values: dict[str, Any],
-    seeds: int,
-    preset: str | None,
-    out_dir: Path | None,
-    *,
-    plots: bool,
-    json: bool,
+    entries: list[Entry], seeds: int, out_dir: Path | None, *, plots: bool, json: bool, tuned: bool = False
 ) -> None:
-    if seeds < 1:
-        raise UserError(f"seeds must be 1 or more, got {seeds}")
-    entries = plan(split_algorithms(algorithms), values, preset)
     first = entries[0].settings.seed
-    folder = _new_folder(out_dir, entries)
+    folder = _new_folder(out_dir)
     try:
         runs, network = _run_with_bars(entries, list(range(first, first + seeds)), folder)
     except KeyboardInterrupt:
@@ -130,7 +146,7 @@ def _compare(
     title = (
         f"{document['task']}, {document['network']}, delay {document['delay']}, {seeds} seed{'s' if seeds > 1 else ''}"
     )
-    print_table(comparison_table(rows, title))
+    print_table(comparison_table(rows, title, tuned=tuned))
     print(f"{drawn} plots, results.json and all runs are in {folder}")
 
 
@@ -140,14 +156,11 @@ def _draw(folder: Path, runs: list[Run], network: Network) -> int:
     return len(write_plots(folder, runs, network))
 
 
-def _new_folder(out_dir: Path | None, entries: list[Entry]) -> Path:
-    """Make the report's folder, after everything that can be refused was looked at."""
+def _new_folder(out_dir: Path | None) -> Path:
+    """Make the report's folder."""
     folder = out_dir or unused_folder(Path("reports"), "compare")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"'{folder}' already exists; choose another --out")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", StabilityWarning)  # the runs themselves will say it
-        check_all(entries)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

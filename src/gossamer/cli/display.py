@@ -51,13 +51,15 @@ def step_callback(progress: Progress, bar: TaskID) -> OnStep:
     return on_step
 
 
-def comparison_table(rows: list[dict[str, Any]], title: str) -> Table:
+def comparison_table(rows: list[dict[str, Any]], title: str, *, tuned: bool = False) -> Table:
     """Return the table of a comparison: one row an algorithm, mean and standard deviation over seeds.
 
     It fits 80 columns: 'average' is the accuracy of the mean of all models, 'spread' the mean distance from it.
     """
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("algorithm", overflow="fold")
+    if tuned:
+        table.add_column("lr", justify="right", no_wrap=True)
     for heading in ("accuracy %", "average", "loss", "spread", "predict", "MB", "s"):
         table.add_column(heading, justify="right", no_wrap=True, min_width=10 if heading == "accuracy %" else None)
     best = max(row["accuracy_mean"] for row in rows)
@@ -69,6 +71,7 @@ def comparison_table(rows: list[dict[str, Any]], title: str) -> Table:
             accuracy = f"[bold]{accuracy}[/bold]"
         table.add_row(
             row["label"].replace("/", " "),
+            *([f"{row['lr']:g}"] if tuned else []),
             accuracy,
             f"{100 * row['accuracy_average_model']:.1f}",
             f"{row['loss_mean']:.3f}",

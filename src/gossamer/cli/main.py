@@ -16,6 +16,7 @@ from gossamer.cli.compare import compare, demo
 from gossamer.cli.interrupt import INTERRUPTED
 from gossamer.cli.network import network
 from gossamer.cli.train import train
+from gossamer.cli.tune import tune
 from gossamer.errors import UserError
 
 app = typer.Typer(
@@ -41,7 +42,7 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
-for command in (train, compare, network, algorithms, demo, bench):
+for command in (train, compare, tune, network, algorithms, demo, bench):
     app.command()(_interruptible(command))
 
 

@@ -14,6 +14,8 @@ from gossamer.algorithms import algorithm_class, describe_algorithms
 from gossamer.algorithms.options import describe_options, option, read_options
 from gossamer.errors import UserError, unknown_name
 
+LARGEST_LR = 1e30  # what is larger does not fit into float32
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -52,6 +54,7 @@ class Settings:
     schedule: str = option("constant", "learning rate over time: constant, cosine, step:0.5,0.75 or step:160")
     warmup: float = option(0.0, "epochs over which the learning rate rises")
     partition: str = option("iid", "how data is dealt out: iid, dirichlet:0.3, classes:2, shares:1,2,…, replicate")
+    validation: float = option(0.0, "share of the training data to hold out and evaluate on, in place of the test data")
     init: str = option("common", "first parameters", choices=("common", "independent", "zero"))
     seed: int = option(0, "fixes start, data order, delays and chance")
     eval_every: int = option(0, "evaluate after this many steps; 0: after every epoch")
@@ -86,8 +89,10 @@ class Settings:
         for name in ("eval_every", "seed"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} must be 0 or more, got {getattr(self, name)}")
-        if not 0 < self.lr < math.inf:
-            raise UserError(f"lr must be positive and finite, got {self.lr}; use for example 0.05")
+        if not 0 < self.lr <= LARGEST_LR:
+            raise UserError(f"lr must lie above 0 and be at most {LARGEST_LR:g}, got {self.lr}; use for example 0.05")
+        if not 0 <= self.validation < 1:
+            raise UserError(f"validation must lie in [0, 1), got {self.validation}; use for example 0.2")
 
     def digest(self) -> bytes:
         """Return a fingerprint of the run; where its network is read from does not count."""

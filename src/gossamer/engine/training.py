@@ -68,6 +68,8 @@ class Training:
         algorithm: Algorithm | None = None,
     ) -> None:
         self.task = task or make_task(settings.task, settings.model, settings.data_dir)
+        if settings.validation:
+            self.task = self.task.held_out(settings.validation, settings.seed)
         self.algorithm = algorithm or make_algorithm(settings.algorithm, **settings.options)
         self.network = network or make_network(settings)
         self.settings = complete_settings(settings, self.task, self.network, self.algorithm)

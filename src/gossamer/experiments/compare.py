@@ -87,6 +87,7 @@ def summarise(runs: list[Run]) -> list[dict[str, Any]]:
                 "algorithm": summaries[0]["algorithm"],
                 "label": label,
                 "options": summaries[0]["options"],
+                "lr": summaries[0]["lr"],
                 "accuracy_mean": statistics.fmean(accuracies),
                 "accuracy_std": statistics.stdev(accuracies) if len(accuracies) > 1 else 0.0,
                 "accuracy_per_seed": accuracies,

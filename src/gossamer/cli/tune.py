@@ -1,0 +1,114 @@
+"""`gossamer tune`: a learning rate for each algorithm, on held-out training data."""
+
+import sys
+import warnings
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.table import Table
+
+from gossamer.cli.compare import FAMILY, entries_of
+from gossamer.cli.display import make_progress, print_json, print_table, step_callback
+from gossamer.cli.flags import takes_settings
+from gossamer.cli.interrupt import INTERRUPTED
+from gossamer.engine.settings import read_settings
+from gossamer.engine.training import OnStep, Training
+from gossamer.errors import StabilityWarning, UserError, read_number
+from gossamer.experiments.compare import Entry
+from gossamer.experiments.search import KINDS, RATES, Search
+from gossamer.experiments.tune import Notebook
+from gossamer.experiments.tune import tune as tune_one
+
+SHORTEST = 4  # delays: a shorter run says nothing about an algorithm under delay
+
+
+@takes_settings("algorithm", "lr")
+def tune(
+    config: Annotated[Path | None, typer.Argument(help="TOML file of settings; flags win over it.")] = None,
+    *,
+    algorithms: Annotated[
+        str,
+        typer.Option("--algorithms", "-a", help="Names with commas between them, or all; options as pc-asgd/theta=pv."),
+    ] = FAMILY,
+    rates: Annotated[str, typer.Option(help="The learning rates to begin with, upwards.")] = ",".join(map(str, RATES)),
+    search: Annotated[
+        str,
+        typer.Option(
+            help=f"{' or '.join(KINDS)}: try all, or drop two thirds after a ninth and a third of the epochs."
+        ),
+    ] = "grid",
+    seeds: Annotated[int, typer.Option(help="Seeds to average over; the first one is --seed.")] = 1,
+    out: Annotated[Path, typer.Option(help="File for all that was tried; one that exists is continued.")] = Path(
+        "tuned.json"
+    ),
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    given: dict[str, Any],
+) -> None:
+    """Find a learning rate for each algorithm on held-out training data.
+
+    Holds a fifth of the training data out (--validation) and never looks at the test data. Where the best rate lies at
+    the edge, goes on beyond it. `gossamer compare --tuned FILE` uses what was found.
+
+    Example: gossamer tune --algorithms d-asgd,pc-asgd,dm-asgd --epochs 100 --out tuned.json
+    """
+    if seeds < 1:
+        raise UserError(f"seeds must be 1 or more, got {seeds}")
+    values = {"validation": 0.2, **(read_settings(config) if config else {}), **given}
+    for name in ("algorithm", "lr"):
+        values.pop(name, None)
+    entries = entries_of(algorithms, values, None)
+    if not entries[0].settings.validation:
+        raise UserError(
+            "validation must be above 0 here, got 0: rates are judged on data held out; use for example 0.2"
+        )
+    notebook = Notebook(out, entries[0].settings)
+    plan = Search(search, tuple(read_number("rates", text) for text in rates.split(",")), _shortest(entries[0]))
+    first = entries[0].settings.seed
+    try:
+        _run_with_bars(entries, plan, notebook, list(range(first, first + seeds)))
+    except KeyboardInterrupt:
+        print(f"gossamer: interrupted; what was tried is in {out}, the same command goes on", file=sys.stderr)
+        raise typer.Exit(INTERRUPTED) from None
+    found = {entry.label: notebook.best[entry.label] for entry in entries}
+    if json:
+        print_json({"file": str(out), "best": found, "settings": notebook.settings})
+        return
+    print_table(_table(found))
+    print(f"{len(notebook.trials)} trials are in {out}; gossamer compare --tuned {out} uses the rates")
+
+
+def _shortest(entry: Entry) -> int:
+    """Return how many epochs a run must last at least to be worth looking at."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StabilityWarning)
+        training = Training(entry.settings)
+    return -(-SHORTEST * training.network.delay.typical // training.steps_per_epoch) or 1
+
+
+def _run_with_bars(entries: list[Entry], search: Search, notebook: Notebook, seeds: list[int]) -> None:
+    with make_progress() as progress, warnings.catch_warnings():
+        warnings.simplefilter("ignore", StabilityWarning)  # a rate that diverges is a result here
+        whole = progress.add_task("algorithms", total=len(entries), note="")
+        bar = progress.add_task("", note="")
+
+        def on_trial(label: str, lr: float, steps: int, seed: int) -> OnStep:
+            progress.reset(bar, description=f"{label} lr {lr:g} seed {seed}", total=steps, note="")
+            return step_callback(progress, bar)
+
+        for entry in entries:
+            tune_one(entry, search, notebook, seeds, on_trial)
+            progress.advance(whole)
+
+
+def _table(found: dict[str, dict[str, Any]]) -> Table:
+    table = Table(title="best learning rates", title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("algorithm", overflow="fold")
+    for heading in ("lr", "held-out accuracy %", "trials"):
+        table.add_column(heading, justify="right")
+    for label, best in found.items():
+        edge = " (at the edge)" if best["at_edge"] else ""
+        accuracy = "diverged" if best["accuracy"] is None else f"{100 * best['accuracy']:.1f}"
+        table.add_row(label.replace("/", " "), f"{best['lr']:g}{edge}", accuracy, str(best["trials"]))
+    return table
