@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 
 import gossamer as gm
-from gossamer.algorithms.dm_asgd import largest_eigenvalue, stability_limit
+from gossamer.algorithms.matched import largest_eigenvalue, stability_limit
 from helpers import worlds
 
 PAPER = ["paper-1", "paper-2", "paper-3"]

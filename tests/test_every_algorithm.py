@@ -24,9 +24,32 @@ EVERY = [
 # differs from synchronous SGD when nothing is late
 NOT_SYNCHRONOUS: dict[str, str] = {
     "sgp": "descends, then mixes",
+    "dga": "descends, then mixes the steps and not the states",
+    "dsgt": "descends along the tracked mean, then mixes",
+    "r-fast": "descends along the tracked mean, then mixes",
+    "ad-psgd": "averages with one neighbour at a time",
+    "local-sgd": "averages at every eighth step only",
+    "swift": "averages at every other step only",
+    "diloco": "averages at every twentieth step only",
+    "dc-s3gd": "compensates the gradient for mixing, late or not",
+    "adaptive-braking": "has a momentum of its own",
+    "cdmsgd": "has a momentum of its own",
 }
 NOT_RENAMED: dict[str, str] = {}  # agents differ by their numbers
 LEARNING_RATES: dict[str, float] = {}  # for rules that are unstable at 0.3
+
+# Rules with a server, which must have a link with every agent.
+SERVED = ("asgd", "dc-asgd-c", "dc-asgd-a", "dasgd-is", "gap-aware", "delay-adaptive", "delayed-nesterov")
+NOT_SYNCHRONOUS |= dict.fromkeys(SERVED, "workers take the server's model a step later")
+NOT_RENAMED |= dict.fromkeys(SERVED, "the server is chosen by its number")
+# The first gradients have a small mean square, hence much curvature; momentum makes ten steps of one.
+LEARNING_RATES |= {"dc-asgd-a": 0.15, "delayed-nesterov": 0.015}
+
+
+def graph_for(text, graph):
+    """The graph, or the complete one of as many agents for rules that need a server."""
+    return f"complete:{graph.partition(':')[2]}" if text in SERVED else graph
+
 
 every_algorithm = pytest.mark.parametrize("text", EVERY)
 few = settings(deadline=None, max_examples=3)
@@ -92,7 +115,7 @@ def test_leaves_its_inputs_and_the_start_unchanged(text, delay, seed, kind):
 @few
 @given(st.integers(0, 6), st.integers(0, 100), STARTUPS)
 def test_consensus_without_gradient_is_a_fixed_point(text, delay, seed, startup):
-    net = gm.network("exponential:6", delay, clusters="2,4", startup=startup)
+    net = gm.network(graph_for(text, "exponential:6"), delay, clusters="2,4", startup=startup)
     point = torch.from_numpy(np.random.default_rng(seed).standard_normal(3))
     path = gm.trajectory(algorithm_from(text), net, lambda x, t: 0 * x, point, steps=15, loss=own_loss, seed=seed)
     torch.testing.assert_close(path, point.expand_as(path), rtol=0, atol=1e-13)
@@ -150,7 +173,7 @@ def test_runs_again_to_the_last_bit(text, seed):
 @given(st.integers(1, 6), st.integers(0, 100), STARTUPS)
 def test_moving_the_origin_moves_the_path(text, delay, seed, startup):
     """On linear losses nothing knows where zero is."""
-    net = gm.network("ring:5", delay, clusters="2,3", startup=startup)
+    net = gm.network(graph_for(text, "ring:5"), delay, clusters="2,3", startup=startup)
     rng = np.random.default_rng(seed)
     x0, slopes = (torch.from_numpy(rng.standard_normal((5, 3))) for _ in range(2))
     shift = torch.from_numpy(rng.standard_normal(3))

@@ -15,7 +15,7 @@ import torch
 
 from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Place, Update, Weights
 from gossamer.algorithms.registry import register
-from gossamer.algorithms.totals import heard_total, push_weights
+from gossamer.algorithms.totals import heard_total, push_weights, refuse_mixed_point
 from gossamer.shapes import Float, Tensor
 
 
@@ -23,6 +23,10 @@ from gossamer.shapes import Float, Tensor
 @dataclass(frozen=True, kw_only=True)
 class Sgp(Algorithm):
     """SGP (overlapped): push-sum, late pushes take their weight along."""
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        refuse_mixed_point(self)
 
     @property
     def message(self) -> tuple[str, ...]:

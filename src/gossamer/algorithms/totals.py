@@ -10,7 +10,9 @@ import functools
 
 import torch
 
-from gossamer.algorithms.base import Inbox, Place, Weights
+from gossamer.algorithms.base import Algorithm, Inbox, Place, Weights
+from gossamer.algorithms.steps import add_product, product
+from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.shapes import Float, Tensor
 
@@ -35,7 +37,16 @@ def _push_matrix(network: Network, device: torch.device) -> tuple[Tensor, Tensor
 
 def heard_total(inbox: Inbox, weights: Weights, shares: Float[Tensor, "a n"], name: str) -> Float[Tensor, "a _"]:
     """Return the weighted sum of the totals that agents hold of their neighbours, in float64."""
-    total = (shares * (weights.fresh != 0)) @ inbox.message[name]
+    total = product(shares * (weights.fresh != 0), inbox.message[name])
     for late in inbox.late:
-        total += (shares * (late.weights != 0)) @ late.message[name]
+        add_product(total, shares * (late.weights != 0), late.message[name])
     return total
+
+
+def refuse_mixed_point(rule: Algorithm) -> None:
+    """Refuse gradients at the mixed point: what these rules send contains the gradient, so it comes before mixing."""
+    if rule.gradient_at == "mixed":
+        raise UserError(
+            f"gradient_at=mixed does not go with {rule.name}, whose messages contain the gradient, which is thus "
+            "taken before mixing; use gradient_at=own"
+        )

@@ -63,11 +63,12 @@ def estimate(setup: Setup, algorithm: Algorithm, network: Network, *, batch: int
     state = setup.num_agents * size * itemsize
     names, depth = planned_rings(algorithm, network, plain=plain)
     copies = WORKING_COPIES + (algorithm.past is Past.WINDOW)
-    in_history = 2 if history == "bf16" else itemsize
+    rounded = 2 if history == "bf16" else itemsize
+    kept = [part_bytes(algorithm, name, size, itemsize if name in algorithm.numbers else rounded) for name in names]
     examples = (setup.task.train, setup.task.test)
     return Memory(
         states=copies * state + _kept_bytes(algorithm, network, setup),
-        histories=depth * setup.num_agents * sum(part_bytes(algorithm, name, size, in_history) for name in names),
+        histories=depth * setup.num_agents * sum(kept),
         activations=setup.num_agents * batch * _activation_bytes(setup),
         batches=setup.num_agents * batch * _example_bytes(setup),
         data=sum(part.x.numel() * part.x.element_size() + part.y.numel() * 8 for part in examples),

@@ -14,7 +14,7 @@ from gossamer.algorithms import algorithm_class, describe_algorithms
 from gossamer.algorithms.options import describe_options, option, read_options
 from gossamer.errors import UserError, unknown_name
 
-LARGEST_LR = 1e30  # what is larger does not fit into float32
+LARGEST_LR = 1e38  # what is larger does not fit into float32
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,17 @@
+"""ASGD, Downpour SGD with one shard of parameters (Dean et al. 2012): the server applies every gradient as it comes.
+
+    x_s(t+1) = x_s(t) - (eta / N) sum of g_k over the gradients that arrived
+
+with momentum where the server has any. server.py says who sends what to whom.
+"""
+
+from dataclasses import dataclass
+
+from gossamer.algorithms.registry import register
+from gossamer.algorithms.server import ServerBased
+
+
+@register("asgd")
+@dataclass(frozen=True, kw_only=True)
+class Asgd(ServerBased):
+    """ASGD: a parameter server applies late gradients as they come."""

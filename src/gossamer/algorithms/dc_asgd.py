@@ -1,0 +1,96 @@
+"""DC-ASGD (Zheng et al. 2017): the server carries a late gradient over to the model it has by now.
+
+    c_k = g_k + L g_k * g_k * (x_s - x_k)         element by element
+
+The square of the gradient stands in for the Hessian's diagonal. dc-asgd-c has a constant L = lambda_0, dc-asgd-a
+
+    MS_k <- m MS_k + (1 - m) g_k * g_k;    L = lambda_0 / sqrt(MS_k + 1e-7)
+
+Only worker k's own gradients enter MS_k, so that the worker keeps it, and sends h_k = L g_k * g_k.
+"""
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from gossamer.algorithms.base import Own, Place
+from gossamer.algorithms.options import option
+from gossamer.algorithms.registry import register
+from gossamer.algorithms.server import Pulled, Pushes, ServerBased
+from gossamer.errors import UserError
+from gossamer.shapes import Float, Tensor
+
+SMALLEST_SQUARE = 1e-7  # the authors' own guard of the square root
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Compensated(ServerBased):
+    lam0: float = option(0.04, "lambda_0, the weight of the curvature term: 0.04 for dc-asgd-c, 2 for dc-asgd-a")
+
+    def __post_init__(self) -> None:
+        """Check the weight's range."""
+        super().__post_init__()
+        if not 0 <= self.lam0 < math.inf:
+            raise UserError(f"lam0 must be 0 or more and finite, got {self.lam0}; use for example 0.04")
+
+    @abstractmethod
+    def curvature(self, message: Mapping[str, Float[Tensor, "m _"]]) -> Float[Tensor, "m d"]:
+        """Return h = L g * g of each sender."""
+
+    def corrected(self, server: Own, pushes: Pushes) -> Float[Tensor, "1 d"]:
+        """Return the sum of g + h (x_s - x)."""
+        message = pushes.message
+        return pushes.weights @ (message["g"] + self.curvature(message) * (server.x - message["x"]))
+
+
+@register("dc-asgd-c")
+@dataclass(frozen=True, kw_only=True)
+class DcAsgdC(_Compensated):
+    """DC-ASGD-c: a server that carries late gradients forward, constant weight."""
+
+    def curvature(self, message: Mapping[str, Float[Tensor, "m _"]]) -> Float[Tensor, "m d"]:
+        """Return lambda_0 g * g."""
+        return self.lam0 * message["g"].square()
+
+
+@register("dc-asgd-a")
+@dataclass(frozen=True, kw_only=True)
+class DcAsgdA(_Compensated):
+    """DC-ASGD-a: a server that carries late gradients forward, adaptive weight."""
+
+    lam0: float = option(2.0, "lambda_0, the weight of the curvature term: 0.04 for dc-asgd-c, 2 for dc-asgd-a")
+    ms_decay: float = option(0.95, "m, how much of the mean square of gradients is kept each step")
+
+    def __post_init__(self) -> None:
+        """Check the decay's range."""
+        super().__post_init__()
+        if not 0 <= self.ms_decay < 1:
+            raise UserError(f"ms_decay must lie in [0, 1), got {self.ms_decay}; use for example 0.95")
+
+    @property
+    def message(self) -> tuple[str, ...]:
+        """One more vector, the curvature."""
+        return (*super().message, "h")
+
+    def start(self, x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
+        """No gradient has been seen yet."""
+        return {**super().start(x, place), "ms": torch.zeros_like(x)}
+
+    def send(self, own: Own) -> dict[str, Float[Tensor, "a _"]]:
+        """Return the curvature, with this step's gradient in the mean square."""
+        scale = self.lam0 / torch.sqrt(self._mean_square(own) + SMALLEST_SQUARE)
+        return {"h": scale * own.g.square()}
+
+    def work(self, own: Own, pulled: Pulled) -> dict[str, Tensor]:
+        """Keep the mean square."""
+        return {"ms": self._mean_square(own)}
+
+    def curvature(self, message: Mapping[str, Float[Tensor, "m _"]]) -> Float[Tensor, "m d"]:
+        """Return what the sender made of it."""
+        return message["h"]
+
+    def _mean_square(self, own: Own) -> Float[Tensor, "a d"]:
+        return self.ms_decay * own.state["ms"] + (1 - self.ms_decay) * own.g.square()

@@ -1,0 +1,53 @@
+"""Delayed Nesterov (Liu et al. 2024): gradients count at once, the momentum only after as many as there are agents.
+
+    at every step:      x_s <- x_s - eta u,    buffer += the gradients that arrived,    count += their number
+    if count >= N:      m <- beta m + buffer / count,    x_s <- x_s - eta beta m,    buffer = count = 0
+
+Momentum on single late gradients adds up what is out of date; the mean of a round of them is steadier. Where all arrive
+at every step it is SGD with Nesterov's momentum.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from gossamer.algorithms.base import Own, Place
+from gossamer.algorithms.options import option
+from gossamer.algorithms.registry import register
+from gossamer.algorithms.server import Pushes, ServerBased
+from gossamer.errors import UserError
+from gossamer.shapes import Float, Tensor
+
+
+@register("delayed-nesterov")
+@dataclass(frozen=True, kw_only=True)
+class DelayedNesterov(ServerBased):
+    """Delayed Nesterov: a server whose momentum waits for a round of gradients."""
+
+    beta: float = option(0.9, "momentum of delayed-nesterov, renewed after as many gradients as there are agents")
+
+    def __post_init__(self) -> None:
+        """Check the momentum, of which there is one."""
+        super().__post_init__()
+        if not 0 <= self.beta < 1:
+            raise UserError(f"beta must lie in [0, 1), got {self.beta}; use for example 0.9")
+        if self.server_momentum:
+            raise UserError(
+                f"delayed-nesterov has a momentum of its own, got server_momentum {self.server_momentum}; use beta"
+            )
+
+    def start(self, x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
+        """Nothing has arrived."""
+        return {"m": torch.zeros_like(x), "buffer": torch.zeros_like(x), "count": torch.zeros_like(x[:, :1])}
+
+    def serve(self, server: Own, pushes: list[Pushes]) -> tuple[Float[Tensor, "1 d"], dict[str, Tensor]]:
+        """Descend along what arrived and, when a round is complete, along the momentum."""
+        assert server.place is not None
+        agents, state = server.place.network.num_agents, server.state
+        u = self.mean_push(server, pushes)
+        count = state["count"] + torch.stack([each.weights.sum() for each in pushes]).sum()
+        buffer = state["buffer"] + agents * u
+        complete = count >= agents
+        m = torch.where(complete, self.beta * state["m"] + buffer / count, state["m"])
+        w = server.x.sub(u + torch.where(complete, self.beta * m, 0), alpha=server.lr)
+        return w, {"m": m, "buffer": torch.where(complete, 0, buffer), "count": torch.where(complete, 0, count)}

@@ -1,0 +1,138 @@
+"""DiLoCo (Douillard et al. 2023) with eager updates (Kale et al. 2025): a cluster is an island.
+
+Inner steps, inside the island, with the weights of its current links:
+
+    x_i(t+1) = sum_j w~_ij x_j(t) - eta v_i(t)
+
+Outer steps take their place at the positive multiples of H. With Delta_i = A_i - x_i(t), the way from the anchor,
+
+    Delta_bar_i = (w_ii Delta_i + the island's w_ij Delta_j) + sum of w_ik Delta_k that arrived from other islands
+    M_i <- mu M_i + Delta_bar_i
+    A_i <- A_i - outer_lr (mu M_i + Delta_bar_i),    x_i(t+1) = A_i
+
+Messages carry running totals of Delta (totals.py), so that each counts once, in the round in which it is first held.
+mode=eager uses the island's own part at once, mode=delayed that of the outer step before. The w are those of W, or of
+(I + W) / 2 where W has a negative eigenvalue: an outer step multiplies a disagreement of the anchors by 1 - c times
+an eigenvalue, c > 0, so that it would grow.
+"""
+
+import dataclasses
+import functools
+import math
+from dataclasses import dataclass
+
+import torch
+
+from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Place, Update, Weights
+from gossamer.algorithms.options import option
+from gossamer.algorithms.registry import register
+from gossamer.algorithms.steps import mix_reliable
+from gossamer.algorithms.totals import heard_total
+from gossamer.errors import UserError
+from gossamer.network import Network
+from gossamer.shapes import Float, Tensor
+
+ROUNDING = 1e-9  # of an eigenvalue that is zero, as most are in a complete graph
+
+
+@register("diloco")
+@dataclass(frozen=True, kw_only=True)
+class DiLoCo(Algorithm):
+    """DiLoCo: clusters train alone and exchange their progress at every H-th step."""
+
+    every: int = option(20, "H, steps from one exchange between the clusters to the next")
+    outer_lr: float = option(0.7, "learning rate of the exchange")
+    outer_momentum: float = option(0.9, "mu, Nesterov momentum of the exchange")
+    mode: str = option(
+        "eager", "use the own cluster's progress at once, or as late as that of others", choices=("eager", "delayed")
+    )
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        if self.every < 1:
+            raise UserError(f"every must be 1 step or more, got {self.every}; use for example 20")
+        if not 0 < self.outer_lr < math.inf:
+            raise UserError(f"outer_lr must be positive and finite, got {self.outer_lr}; use for example 0.7")
+        if not 0 <= self.outer_momentum < 1:
+            raise UserError(f"outer_momentum must lie in [0, 1), got {self.outer_momentum}; use for example 0.9")
+
+    @property
+    def message(self) -> tuple[str, ...]:
+        """Inside of an island, the model and all ways from the anchor that were ever made."""
+        return ("x", "shift")
+
+    @property
+    def message_across(self) -> tuple[str, ...]:
+        """Between islands, the latter alone."""
+        return ("shift",)
+
+    @property
+    def totals(self) -> frozenset[str]:
+        """The ways from the anchor add up."""
+        return frozenset({"shift"})
+
+    @property
+    def period(self) -> int:
+        """Islands send when there is something new."""
+        return self.every
+
+    @property
+    def period_inside(self) -> int:
+        """Inside of them every step is mixed."""
+        return 1
+
+    def start(self, x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
+        """Anchors are where the agents are; nothing was sent or heard."""
+        nothing = torch.zeros_like(x, dtype=torch.float64)
+        state = {"anchor": x.clone(), "momentum": torch.zeros_like(x)}
+        state |= {"shift": nothing, "heard_inside": nothing, "heard_across": nothing}
+        return state | ({"previous": nothing} if self.mode == "delayed" else {})
+
+    def send(self, own: Own) -> dict[str, Float[Tensor, "a _"]]:
+        """Return the totals, with this step's way where it is an outer one."""
+        shift = own.state["shift"]
+        return {"shift": shift + (own.state["anchor"] - own.x) if self._is_outer(own.t) else shift}
+
+    def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
+        """Take an inner or an outer step."""
+        if self._is_outer(own.t):
+            return self._outer(own, inbox, weights)
+        return Update(self.descend(own, _mix_island(own, inbox, weights)), state=own.state)
+
+    def _is_outer(self, t: int) -> bool:
+        return t > 0 and t % self.every == 0
+
+    def _outer(self, own: Own, inbox: Inbox, weights: Weights) -> Update:
+        """Move the anchor along what has newly been heard, and the agent to the anchor."""
+        assert own.place is not None
+        state, mu = own.state, self.outer_momentum
+        shares, agents = _shares(own.place.network, own.x.device), own.place.agents
+        inside, across = (heard_total(inbox, weights, share[agents], "shift") for share in shares[1:])
+        island = shares[0][agents] * (state["anchor"] - own.x) + (inside - state["heard_inside"])
+        used = island if self.mode == "eager" else state["previous"]
+        way = (used + (across - state["heard_across"])).to(own.x.dtype)
+        momentum = mu * state["momentum"] + way
+        anchor = state["anchor"] - self.outer_lr * (mu * momentum + way)
+        kept = {"anchor": anchor, "momentum": momentum, **self.send(own)}
+        kept |= {"heard_inside": inside, "heard_across": across}
+        kept |= {"previous": island} if self.mode == "delayed" else {}
+        return Update(anchor.clone(), state=kept)
+
+
+def _mix_island(own: Own, inbox: Inbox, weights: Weights) -> Float[Tensor, "a d"]:
+    """Return the mixed models of the island; the weight of a link that leads out of it stays with the agent."""
+    assert own.place is not None
+    _, inside, _ = _shares(own.place.network, own.x.device)
+    fresh = weights.clip_fresh * (inside[own.place.agents] != 0)
+    island = dataclasses.replace(weights, clip_own=1 - fresh.sum(dim=1), clip_fresh=fresh)
+    return mix_reliable(own, inbox, island)
+
+
+@functools.lru_cache(maxsize=8)
+def _shares(network: Network, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the weights in float64, split into the agent's own, the links inside of islands and those between."""
+    weights = network.W
+    if torch.linalg.eigvalsh(weights)[0] < -ROUNDING:
+        weights = (torch.eye(len(weights), dtype=torch.float64) + weights) / 2
+    inside, across = weights * network.spared, weights * (network.links & ~network.spared)
+    return weights.diagonal()[:, None].to(device), inside.to(device), across.to(device)

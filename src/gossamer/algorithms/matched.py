@@ -1,0 +1,88 @@
+"""Matched differences: what a late neighbour said is compared with what the agent itself said at that time.
+
+    [M m]_i = sum_{j in R} w~_ij m_j(t) + sum_{k in R^c} kappa(tau_ik) w_ik (m_k(t - tau_ik) - m_i(t - tau_ik))
+
+Both sides of a difference carry the same time stamp, so the common drift cancels and only the disagreement is
+corrected. On a disagreement e of the clusters it reads e(t+1) = e(t) - a e(t - tau) with a = kappa times an
+eigenvalue of the late links' Laplacian, which is stable exactly for a < 2 sin(pi / (4 tau + 2)).
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from gossamer.algorithms.base import Algorithm, Inbox, Past, Weights
+from gossamer.algorithms.options import option
+from gossamer.algorithms.steps import add_product, scale_rows
+from gossamer.errors import UserError
+from gossamer.network import Network
+from gossamer.shapes import Float, Tensor
+
+
+def stability_limit(tau: int, eigenvalue: float) -> float:
+    """Return the largest stable gain: 2 sin(pi / (4 tau + 2)) / eigenvalue."""
+    return 2 * math.sin(math.pi / (4 * tau + 2)) / eigenvalue if eigenvalue > 0 else math.inf
+
+
+def largest_eigenvalue(network: Network) -> float:
+    """Return the largest eigenvalue of the late links' Laplacian, diag(W' 1) - W'."""
+    late = (network.W_late + network.W_late.T) / 2  # a link may be late in one direction only
+    return float(torch.linalg.eigvalsh(torch.diag(late.sum(dim=1)) - late)[-1])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matched(Algorithm):
+    """A rule that mixes by matched differences."""
+
+    gain: float | str = option(
+        "auto", "kappa: auto = 1/(tau+1), critical = 1/(e (tau+1/2)), or a number used for every age"
+    )
+
+    def __post_init__(self) -> None:
+        """Check the gain's name or sign."""
+        if isinstance(self.gain, str) and self.gain not in ("auto", "critical"):
+            raise UserError(f"unknown gain '{self.gain}'; use auto, critical or a positive number such as 0.05")
+        if not isinstance(self.gain, str) and not 0 < self.gain < math.inf:
+            raise UserError(f"gain must be positive and finite, got {self.gain}; use auto or a number such as 0.05")
+
+    @property
+    def past(self) -> Past:
+        """The own message at the age of each late one."""
+        return Past.STATE
+
+    def kappa(self, age: int) -> float:
+        """Return the gain for messages of this age."""
+        if self.gain == "auto":
+            return 1 / (age + 1)
+        if self.gain == "critical":
+            return 1 / (math.e * (age + 0.5))
+        return float(self.gain)
+
+    def mix(self, own: Float[Tensor, "a d"], inbox: Inbox, weights: Weights, name: str) -> Float[Tensor, "a d"]:
+        """Return [M m]_i for one part of the messages, of which `own` is the agents' own of this step."""
+        mixed = scale_rows(weights.clip_own, own)
+        add_product(mixed, weights.clip_fresh, inbox.message[name])
+        self.add_differences(mixed, inbox, name)
+        return mixed
+
+    def add_differences(self, total: Float[Tensor, "a d"], inbox: Inbox, name: str) -> None:
+        """Add the matched differences of one part of the messages to `total` in place."""
+        for late in inbox.late:
+            kappa, then, own_then = self.kappa(late.age), late.message[name], late.own[name]
+            heard = late.weights.sum(dim=1)
+            if own_then is then:  # all agents are here: one product takes the differences
+                add_product(total, late.weights - torch.diag(heard), then, kappa)
+            else:
+                total.add_(late.weights @ then - heard[:, None] * own_then, alpha=kappa)
+
+    def check(self, network: Network) -> str | None:
+        """Compare the gain at the largest delay with the stability limit."""
+        tau = network.delay.largest
+        limit = stability_limit(tau, largest_eigenvalue(network))
+        if tau == 0 or self.kappa(tau) < limit:
+            return None
+        return (
+            f"{self.name}'s gain {self.kappa(tau):.4g} reaches the stability limit {limit:.4g} of delay {tau} on this "
+            f"network and will probably diverge; use gain=critical or a number below {limit:.3g}"
+        )

@@ -1,0 +1,70 @@
+"""R-FAST, robust fully asynchronous gradient tracking (Zhu, Tian, Huang, Xu and He 2023): trackers are pushed.
+
+    z_i(t)   = v_i(t) + o_i(t)                                  the tracker; o_i(0) = 0
+    u_i(t)   = x_i(t) - eta z_i(t)                              sent
+    x_i(t+1) = w_ii u_i(t) + sum_j w_ij u_j(s_ij)               the newest heard; rows sum to one
+    o_i(t+1) = a_ii z_i(t) + sum_j a_ij (pushes of z_j that arrived since the last step) - v_i(t)
+
+The columns of A add up to one, and messages carry running totals of z (totals.py). So the sum of all trackers plus
+what is under way is the sum of the newest directions at every step, whatever is late, overtaken or lost.
+"""
+
+from dataclasses import dataclass
+
+import torch
+
+from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Place, Update, Weights
+from gossamer.algorithms.registry import register
+from gossamer.algorithms.steps import add_product, scale_rows
+from gossamer.algorithms.totals import heard_total, push_weights, refuse_mixed_point
+from gossamer.shapes import Float, Tensor
+
+
+@register("r-fast")
+@dataclass(frozen=True, kw_only=True)
+class RFast(Algorithm):
+    """R-FAST: gradient tracking by pushed totals, which neither delay nor loss breaks."""
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        refuse_mixed_point(self)
+
+    @property
+    def message(self) -> tuple[str, ...]:
+        """The state after its step, and all that was ever pushed of the tracker."""
+        return ("u", "pushed")
+
+    @property
+    def totals(self) -> frozenset[str]:
+        """What was pushed."""
+        return frozenset({"pushed"})
+
+    def start(self, x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
+        """The first tracker is the first direction; nothing was pushed or heard."""
+        nothing = torch.zeros_like(x, dtype=torch.float64)
+        return {"offset": torch.zeros_like(x), "pushed": nothing, "heard": nothing}
+
+    def send(self, own: Own) -> dict[str, Float[Tensor, "a _"]]:
+        """Return the state after its step, and the total with this step's tracker."""
+        z = own.v + own.state["offset"]
+        return {"u": own.x - own.lr * z, "pushed": own.state["pushed"] + z}
+
+    def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
+        """Mix the states that were heard; keep a part of the tracker and add what arrived."""
+        assert own.place is not None
+        sent, z = self.send(own), own.v + own.state["offset"]
+        kept, shares = push_weights(own.place)
+        heard = heard_total(inbox, weights, shares, "pushed")
+        arrived = (heard - own.state["heard"]).to(z.dtype)
+        offset = kept.to(z.dtype) * z + arrived - own.v
+        x = _mix_heard(sent["u"], inbox, weights)
+        return Update(x, state={"offset": offset, "pushed": sent["pushed"], "heard": heard})
+
+
+def _mix_heard(u: Float[Tensor, "a d"], inbox: Inbox, weights: Weights) -> Float[Tensor, "a d"]:
+    share = 1 / weights.mass
+    mixed = scale_rows(weights.own * share, u)
+    add_product(mixed, scale_rows(share, weights.fresh), inbox.message["u"])
+    for late in inbox.late:
+        add_product(mixed, scale_rows(share, late.weights), late.message["u"])
+    return mixed

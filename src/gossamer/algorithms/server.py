@@ -1,0 +1,177 @@
+"""A parameter server on the graph: one agent keeps the model, all agents give it gradients. The base of a family.
+
+    server s:    u = (1/N) sum of c_k(g_k, x_k) over the gradients that are new to s at step t, its own included
+                 m <- mu m + u;    x_s(t+1) = x_s(t) - eta m
+    worker i:    x_i(t+1) = the newest x_s that i holds; x_i(t) before the first
+
+x_k is the model at which worker k took g_k, and the rules of the family differ in c_k. A gradient counts once, at the
+step of its arrival, and all that arrive together are applied at once. A link of delay tau makes a gradient 2 tau + 1
+steps old: tau there, one to take it, tau back. One that is lost, or overtaken by a newer one, is gone.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Place, Update, Weights
+from gossamer.algorithms.options import option
+from gossamer.errors import UserError
+from gossamer.network import Network
+from gossamer.shapes import Bool, Float, Int, Tensor
+
+NAMED_AGENTS = 4  # an error names so many of the agents that a server does not reach
+
+
+@dataclass(frozen=True)
+class Pushes:
+    """What the server holds of one age. A rule may change the weights: 1 for a message that is new to it, else 0."""
+
+    senders: slice  # the agents whose messages are the rows below
+    weights: Float[Tensor, "1 m"]
+    message: Mapping[str, Float[Tensor, "m _"]]
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """The newest message of the server that each agent holds."""
+
+    found: Bool[Tensor, "a 1"]  # whether there is one
+    which: Int[Tensor, " a"]  # its place in the list
+    messages: Sequence[Mapping[str, Float[Tensor, "1 _"]]]  # the server's, one for each age
+
+    def take(self, name: str, otherwise: Float[Tensor, "a _"]) -> Float[Tensor, "a _"]:
+        """Return this part of the message, and `otherwise` for agents that hold none."""
+        rows = torch.cat([message[name] for message in self.messages])
+        return torch.where(self.found, rows.index_select(0, self.which), otherwise)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerBased(Algorithm):
+    """Base of the rules with a parameter server; see the module's docstring."""
+
+    server: int = option(-1, "the agent that is the server; -1: the first agent of the largest cluster")
+    server_momentum: float = option(0.0, "momentum of the server's steps")
+
+    def __post_init__(self) -> None:
+        """Check the ranges that do not depend on the network."""
+        if self.server < -1:
+            raise UserError(f"server must be an agent's number or -1, got {self.server}; use -1 for the default")
+        if not 0 <= self.server_momentum < 1:
+            raise UserError(f"server_momentum must lie in [0, 1), got {self.server_momentum}; use for example 0.9")
+        if self.gradient_at != "own":
+            raise UserError(
+                f"{self.name} mixes nothing, so gradient_at cannot be '{self.gradient_at}'; use gradient_at=own"
+            )
+
+    @property
+    def message(self) -> tuple[str, ...]:
+        """A worker's gradient and the model it was taken at; of the server, the model."""
+        return ("x", "g")
+
+    def start(self, x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
+        """Keep the server's momentum, if it has any; the rows of workers stay zero."""
+        return {"m": torch.zeros_like(x)} if self.server_momentum else {}
+
+    def check(self, network: Network) -> str | None:
+        """Refuse a network where some agent cannot reach the server."""
+        count, server = network.num_agents, self.server_in(network)
+        if server >= count:
+            raise UserError(f"server {server} is none of the agents 0 to {count - 1}; use -1 for the default")
+        missing = [agent for agent in range(count) if agent != server and not network.links[server, agent]]
+        if missing:
+            named = ", ".join(map(str, missing[:NAMED_AGENTS]))
+            more = f" and {len(missing) - NAMED_AGENTS} more" if len(missing) > NAMED_AGENTS else ""
+            raise UserError(
+                f"{self.name} needs a server that every agent is linked with, and agent {server} has no link with "
+                f"{named}{more}; use complete:N, star:N or a paper network, or another --server"
+            )
+        return super().check(network)
+
+    def check_local(self, *, plain: bool) -> None:
+        """Workers do not descend, so a local optimiser has nothing to do."""
+        super().check_local(plain=plain)
+        if not plain:
+            raise UserError(
+                f"{self.name} takes its steps at the server, so it needs plain SGD at the agents; "
+                "set momentum and weight decay to 0, and use --server-momentum where the rule takes it"
+            )
+
+    def server_in(self, network: Network) -> int:
+        """Return the number of the agent that is the server."""
+        if self.server >= 0:
+            return self.server
+        largest = max(network.clusters or ((0,),), key=len)
+        return min(largest)
+
+    def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
+        """Let the server descend along what arrived, and everyone else take the newest model it holds."""
+        row, is_server = self._find_server(own)
+        server = _row_of(own, row)
+        w, kept = self.serve(server, list(self._pushes(row, server, inbox, weights)))
+        pulled = self._pulled(own, inbox, weights)
+        x = torch.where(is_server, w, pulled.take("x", own.x))
+        state = {**own.state, **self.work(own, pulled)}
+        state |= {name: torch.where(is_server, value, state[name]) for name, value in kept.items()}
+        return Update(x, state=state)
+
+    # What the rules of the family choose.
+
+    def corrected(self, server: Own, pushes: Pushes) -> Float[Tensor, "1 d"]:
+        """Return the weighted sum of c_k over these messages; `server` is the server's own row."""
+        return pushes.weights @ pushes.message["g"]
+
+    def serve(self, server: Own, pushes: list[Pushes]) -> tuple[Float[Tensor, "1 d"], dict[str, Tensor]]:
+        """Return the server's next model, and its row of what it keeps where that changes."""
+        u = self.mean_push(server, pushes)
+        if not self.server_momentum:
+            return server.x.sub(u, alpha=server.lr), {}
+        m = self.server_momentum * server.state["m"] + u
+        return server.x.sub(m, alpha=server.lr), {"m": m}
+
+    def work(self, own: Own, pulled: Pulled) -> dict[str, Tensor]:
+        """Return what agents keep as workers where that changes, one row an agent."""
+        return {}
+
+    def mean_push(self, server: Own, pushes: list[Pushes]) -> Float[Tensor, "1 d"]:
+        """Return u: the sum over all that arrived, divided by the number of agents."""
+        assert server.place is not None
+        total = torch.zeros_like(server.x)
+        for each in pushes:
+            total = total + self.corrected(server, each)
+        return total / server.place.network.num_agents
+
+    # Where things are. An agent alone may not be the server: then row 0 stands in, and what it gives is left out.
+
+    def _find_server(self, own: Own) -> tuple[Int[Tensor, "1"], Bool[Tensor, "a 1"]]:
+        """Return the server's row as an index, which no GPU has to be waited for, and a mask of it."""
+        assert own.place is not None
+        is_server = own.place.agents == self.server_in(own.place.network)
+        return is_server.long().argmax().reshape(1), is_server[:, None]
+
+    def _pushes(self, row: Int[Tensor, "1"], server: Own, inbox: Inbox, weights: Weights) -> Iterator[Pushes]:
+        assert server.place is not None
+        number, dtype = self.server_in(server.place.network), server.x.dtype
+        of_server = {"x": server.x, "g": server.g, **self.send(server)}
+        yield Pushes(slice(number, number + 1), torch.ones_like(server.x[:, :1]), of_server)
+        yield Pushes(slice(None), (weights.fresh.index_select(0, row) != 0).to(dtype), inbox.message)
+        for late in inbox.late:
+            assert late.new is not None
+            yield Pushes(slice(None), late.new.index_select(0, row).to(dtype), late.message)
+
+    def _pulled(self, own: Own, inbox: Inbox, weights: Weights) -> Pulled:
+        assert own.place is not None
+        number = self.server_in(own.place.network)
+        held = [(weights.fresh, inbox.message), *((late.weights, late.message) for late in inbox.late)]
+        where = torch.stack([of_age[:, number] != 0 for of_age, _ in held], dim=1)
+        of_server = [{name: part[number : number + 1] for name, part in message.items()} for _, message in held]
+        return Pulled(where.any(dim=1, keepdim=True), where.int().argmax(dim=1), of_server)
+
+
+def _row_of(own: Own, row: Int[Tensor, "1"]) -> Own:
+    """Return one agent's part of what all know of themselves."""
+    assert own.place is not None
+    g = own.g.index_select(0, row)
+    place = replace(own.place, agents=own.place.agents.index_select(0, row), share=own.place.share.index_select(0, row))
+    state = {name: kept.index_select(0, row) for name, kept in own.state.items()}
+    return replace(own, x=own.x.index_select(0, row), g=g, v=g, previous=None, evaluate=None, place=place, state=state)

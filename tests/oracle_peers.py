@@ -1,0 +1,196 @@
+"""The slow truth for AD-PSGD, DC-S3GD, Adaptive Braking, CDMSGD, FedDelAvg, local SGD, SWIFT and DiLoCo.
+
+A rule is a function of one agent's `oracle.View`; one that remembers is an object with a memory for each agent.
+`oracle.run` moves the messages. Where agents do not send at every step, `sent_at` makes the delays longer.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from oracle import TINY, Matrix, Vector, View, clip, d_asgd, mix_current, own_state, sync
+
+Noise = Callable[[int], tuple[np.ndarray, float]]  # of step t: a number for each agent, and the shared one
+
+
+def sent_at(delays: Callable[[int], Matrix], period: Matrix) -> Callable[[int], Matrix]:
+    """The delays when k speaks to i at the multiples of period[i, k] only: silence makes a message older."""
+
+    def longer(t: int) -> Matrix:
+        delay = np.array(delays(t))
+        for i in range(len(delay)):
+            for k in range(len(delay)):
+                while delay[i, k] >= 0 and (t - delay[i, k]) % period[i, k]:
+                    delay[i, k] += 1
+        return delay
+
+    return longer
+
+
+def alone(view: View) -> Vector:
+    """x - eta v."""
+    return view.x - view.lr * view.v
+
+
+def local_sgd(view: View, *, every: int) -> Vector:
+    """Stale neighbours are averaged at the multiples of H."""
+    return d_asgd(view) if view.t % every == 0 else alone(view)
+
+
+def swift(view: View, *, every: int, influence: Vector) -> Vector:
+    """sum_j q_ij x_j - eta v at the multiples of H, q_ij = w_ij p_j over their sum."""
+    if view.t % every:
+        return alone(view)
+    models = {view.i: view.x, **view.fresh, **{k: message.x for k, message in view.late.items()}}
+    q = {j: view.w_row[j] * influence[j] for j in models}
+    return sum(q[j] * models[j] for j in models) / sum(q.values()) - view.lr * view.v
+
+
+def feddelavg(view: View, *, alpha: float | str) -> Vector:
+    """alpha W~x + (1 - alpha) (mean of the late states) - eta v."""
+    if not view.late:
+        return clip(view)
+    weight = {k: view.w_row[k] for k in view.late}
+    mean = sum(weight[k] * view.late[k].x for k in view.late) / sum(weight.values())
+    if alpha == "auto":
+        alpha = 1 - sum(weight[k] / (1 + view.late[k].age) for k in view.late)
+    mixed = clip(replace(view, v=np.zeros_like(view.v)))
+    return alpha * mixed + (1 - alpha) * mean - view.lr * view.v
+
+
+def dc_s3gd(view: View, *, lam0: float) -> Vector:
+    """x + D - eta (v + lam g g D), lam = lam0 |g| / |g g D|."""
+    D = clip(replace(view, v=np.zeros_like(view.v))) - view.x
+    for k, message in view.late.items():
+        D = D + view.w_row[k] * (message.x - own_state(view, message.step)) / (message.age + 1)
+    ggD = view.g * view.g * D
+    lam = lam0 * np.sqrt(np.sum(view.g**2)) / (np.sqrt(np.sum(ggD**2)) + TINY)
+    return view.x + D - view.lr * (view.v + lam * ggD)
+
+
+@dataclass
+class AdaptiveBraking:
+    """V <- mu V + (1 - rho cos(g, V)) g; D-ASGD's step along V."""
+
+    mu: float
+    rho: float
+    lengths: list[int] | None = None  # of the tensors; None: one alignment for the model
+    velocity: dict[int, Vector] = field(default_factory=dict)
+
+    def __call__(self, view: View) -> Vector:
+        before, after, begin = self.velocity.get(view.i, np.zeros_like(view.x)), np.zeros_like(view.x), 0
+        for length in self.lengths or [len(view.x)]:
+            part = slice(begin, begin + length)
+            g, V = view.g[part], before[part]
+            c = float(g @ V) / max(float(np.linalg.norm(g) * np.linalg.norm(V)), TINY)
+            after[part] = self.mu * V + (1 - self.rho * c) * g
+            begin += length
+        self.velocity[view.i] = after
+        return d_asgd(replace(view, v=after))
+
+
+@dataclass
+class Cdmsgd:
+    """V <- mu V - eta g, at x or at x + mu V; W x + V."""
+
+    mu: float
+    gradient: Callable[[int, Vector, int], Vector] | None = None  # of agent i at x and t, for Nesterov's form
+    velocity: dict[int, Vector] = field(default_factory=dict)
+
+    def __call__(self, view: View) -> Vector:
+        V = self.velocity.get(view.i, np.zeros_like(view.x))
+        g = view.g if self.gradient is None else self.gradient(view.i, view.x + self.mu * V, view.t)
+        self.velocity[view.i] = self.mu * V - view.lr * g
+        return sync(replace(view, v=np.zeros_like(view.v))) + self.velocity[view.i]
+
+
+@dataclass
+class AdPsgd:
+    """Half of oneself and half of one peer, then -eta v."""
+
+    links: Matrix
+    reliable: Matrix  # links that are never late nor lossy in either direction
+    noise: Noise
+
+    def partners(self, t: int) -> dict[int, int]:
+        """Greedy matching over the reliable links in random order."""
+        n, chance = len(self.links), self.noise(t)[1]
+        edges = [(i, k) for i in range(n) for k in range(i + 1, n) if self.reliable[i, k]]
+        shuffled = np.random.default_rng(int(chance * 2**53)).permutation(len(edges))
+        paired: dict[int, int] = {}
+        for number in shuffled.tolist():
+            i, k = edges[number]
+            if i not in paired and k not in paired:
+                paired[i], paired[k] = k, i
+        return paired
+
+    def __call__(self, view: View) -> Vector:
+        models = view.fresh | {k: message.x for k, message in view.late.items()}
+        others = [k for k in sorted(models) if not self.reliable[view.i, k]]
+        chance, degree = float(self.noise(view.t)[0][view.i]), int(self.links[view.i].sum())
+        peer = self.partners(view.t).get(view.i)
+        for place, k in enumerate(others):
+            if place / degree <= chance < (place + 1) / degree:
+                peer = k
+        met = view.x if peer is None or peer not in models else models[peer]
+        return (view.x + met) / 2 - view.lr * view.v
+
+
+def exchange_matrix(W: Matrix) -> Matrix:
+    """W when none of its eigenvalues is negative, else half of it and half of the identity."""
+    return W if np.linalg.eigvalsh(W).min() > -1e-9 else 0.5 * W + 0.5 * np.eye(len(W))
+
+
+@dataclass
+class DiLoCo:
+    """Inner steps inside of islands; outer steps along every way that has not been counted yet, and each once."""
+
+    W: Matrix  # of the exchange, see exchange_matrix
+    spared: Matrix  # links inside of the islands
+    every: int
+    outer_lr: float
+    mu: float
+    delayed: bool = False
+    anchors: dict[tuple[int, int], Vector] = field(default_factory=dict)  # (agent, round) -> anchor before it
+    ways: dict[tuple[int, int], Vector] = field(default_factory=dict)  # (agent, round) -> anchor - x
+    counted: dict[tuple[int, int], int] = field(default_factory=dict)  # (receiver, sender) -> rounds
+    momentum: dict[int, Vector] = field(default_factory=dict)
+    previous: dict[int, Vector] = field(default_factory=dict)
+
+    def __call__(self, view: View) -> Vector:
+        if view.t == 0:
+            self.anchors[view.i, 1] = view.x
+        return self.outer(view) if view.t and view.t % self.every == 0 else self.inner(view)
+
+    def inner(self, view: View) -> Vector:
+        """W~ on the island; what W~ gives to others stays at home."""
+        row = np.where(self.spared[view.i], view.clip_row, 0.0)
+        row[view.i] = 1 - row.sum()
+        return mix_current(view, row)
+
+    def outer(self, view: View) -> Vector:
+        i, number = view.i, view.t // self.every
+        self.ways[i, number] = self.anchors[i, number] - view.x
+        island = self.W[i, i] * self.ways[i, number]
+        others = np.zeros_like(view.x)
+        for k in [*view.fresh, *view.late]:
+            held = number if k in view.fresh else max(view.late[k].step, 0) // self.every
+            for r in range(self.counted.get((i, k), 0) + 1, held + 1):
+                # A neighbour may not have taken its turn in this round, so its way is found here.
+                way = self.ways[k, r] if r < number else self.anchors[k, r] - view.fresh[k]
+                if self.spared[i, k]:
+                    island = island + self.W[i, k] * way
+                else:
+                    others = others + self.W[i, k] * way
+            self.counted[i, k] = max(held, self.counted.get((i, k), 0))
+        used = self.previous.get(i, np.zeros_like(view.x)) if self.delayed else island
+        self.previous[i] = island
+        return self.move(i, number, used + others)
+
+    def move(self, i: int, number: int, way: Vector) -> Vector:
+        """Nesterov's step of the anchor."""
+        self.momentum[i] = self.mu * self.momentum.get(i, np.zeros_like(way)) + way
+        anchor = self.anchors[i, number] - self.outer_lr * (self.mu * self.momentum[i] + way)
+        self.anchors[i, number + 1] = anchor
+        return anchor
