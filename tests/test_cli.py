@@ -31,14 +31,20 @@ SHARED_FLAGS = (
     *("--consensus-steps", "--criterion", "--curvature", "--gain", "--gradient-at", "--granularity", "--horizon"),
     *("--lam", "--lam-form", "--no-self-consistent", "--scope", "--self-consistent", "--source", "--test-batch"),
     *("--theta", "--threads", "--augment", "--compile", "--no-compile", "--data-dir", "--deterministic"),
-    *("--no-deterministic", "--execution", "--history", "--norm-stats", "--precision"),
+    *("--no-deterministic", "--execution", "--history", "--norm-stats", "--precision", "--validation"),
+    *("--alpha", "--beta", "--every", "--lam0", "--limit", "--look-ahead", "--no-look-ahead", "--mode", "--ms-decay"),
+    *("--mu", "--outer-lr", "--outer-momentum", "--rho", "--rule", "--server", "--server-momentum"),
 )
 
 FLAGS = {
     "train": {*SHARED_FLAGS, "--preset", "--out", "--resume", "--time-limit", "--json"},
     "compare": {
         *(set(SHARED_FLAGS) - {"--algorithm"}),
-        *("--algorithms", "-a", "--seeds", "--preset", "--out", "--plots", "--no-plots", "--json"),
+        *("--algorithms", "-a", "--seeds", "--preset", "--out", "--plots", "--no-plots", "--json", "--tuned"),
+    },
+    "tune": {
+        *(set(SHARED_FLAGS) - {"--algorithm", "--lr"}),
+        *("--algorithms", "-a", "--rates", "--search", "--seeds", "--out", "--json"),
     },
     "network": {
         *("--delay", "--clusters", "--loss", "--mixing", "--lazy", "--no-lazy", "--clip-weights", "--discover"),

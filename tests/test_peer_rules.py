@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import gossamer as gm
 import oracle_peers as slow
-from gossamer.algorithms.ad_psgd import matching
+from gossamer.algorithms.rivals.ad_psgd import matching
 from helpers import World, algorithm_from, assert_same_path, few, noise_of, some, worlds
 from spies import calls, row_of, simulation
 

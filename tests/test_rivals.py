@@ -1,6 +1,7 @@
 """What holds for every algorithm in a whole run: it resumes to the byte, its options can be given, it has a page."""
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -33,8 +34,11 @@ def test_a_run_of_it_resumes_byte_for_byte(tmp_path, name):
 def test_every_option_can_be_given_and_is_on_its_page(rule):
     assert not set(rule["options"]) & set(SETTING_NAMES)  # such a flag would set the run's own
     common = {field.name for field in dataclasses.fields(Algorithm)}
-    pages = [PAGES / f"{rule['name']}.md", PAGES / f"{rule['name'].rpartition('-')[0]}.md"]  # dc-asgd-a and -c share one
+    shared = rule["name"].rpartition("-")[0]  # dc-asgd-a and -c have one page
+    pages = [PAGES / f"{name}.md" for name in (rule["name"], shared)]
     text = next(page for page in pages if page.exists()).read_text(encoding="utf-8")
+    # A page may send the reader on to another one for options that they share.
+    text += "".join((PAGES / link).read_text(encoding="utf-8") for link in re.findall(r"\]\(([\w-]+\.md)\)", text))
     assert [name for name in rule["options"] if name not in common and f"`{name}" not in text] == []
 
 
@@ -42,10 +46,10 @@ def test_every_option_can_be_given_and_is_on_its_page(rule):
 def test_d_asgd_learns_as_synchronous_sgd_at_its_rate_over_one_plus_tau_b(tau):
     net = gm.network("paper-1", tau)
     b = float(net.W_late.sum(dim=1).mean())
-    lr, common = 0.3, {"epochs": 30, "seed": 1, "eval_every": 1000}
+    lr, common = 0.1, {"epochs": 60, "seed": 1, "eval_every": 10_000}
     late = gm.simulate("digits", "paper-1", "d-asgd", delay=tau, lr=lr, **common).summary
     slowed = gm.simulate("digits", "paper-1", "sync", delay=tau, lr=lr / (1 + tau * b), **common).summary
     full = gm.simulate("digits", "paper-1", "sync", delay=tau, lr=lr, **common).summary
     assert late["loss_mean"] == pytest.approx(slowed["loss_mean"], rel=0.1)
-    assert abs(late["accuracy_mean"] - slowed["accuracy_mean"]) < 0.03
-    assert full["loss_mean"] < 0.6 * late["loss_mean"]  # so that it is a statement
+    assert abs(late["accuracy_mean"] - slowed["accuracy_mean"]) < 0.05
+    assert full["loss_mean"] < 0.5 * late["loss_mean"]  # so that it is a statement

@@ -9,7 +9,7 @@ from hypothesis import given
 
 import gossamer as gm
 import oracle_totals
-from gossamer.algorithms.totals import push_weights
+from gossamer.algorithms.rivals.totals import push_weights
 from helpers import World, assert_same_path, few, some, worlds
 from oracle_totals import Setting, shares_of
 from spies import calls, row_of

@@ -152,9 +152,7 @@ def test_where_everything_diverges_nothing_beyond_is_tried():
 
 
 def test_all_leaves_out_what_the_network_does_not_allow(command):
-    outcome = command.well(
-        "compare", "-a", "all", "--network", "ring:4", *SHORT[:6], "--seeds", 1, "--no-plots", "--json"
-    )
+    outcome = command("compare", "-a", "all", "--network", "ring:4", *SHORT[:6], "--seeds", 1, "--no-plots", "--json")
     assert outcome.status == 0
     labels = [row["label"] for row in outcome.document["results"]]
     assert "pc-asgd/theta=pv" in labels and "sgp" in labels

@@ -1,6 +1,6 @@
 """`gossamer algorithms`: what there is to choose from."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.table import Table
@@ -10,10 +10,10 @@ from gossamer.cli.display import out, print_json
 
 
 def algorithms(
-    name: Annotated[str | None, typer.Argument(help="Show this one only.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Show this one with its options.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print a JSON list and nothing else.")] = False,
 ) -> None:
-    """List every algorithm with its options.
+    """List every algorithm, or show one with its options.
 
     Example: gossamer algorithms pc-asgd
     """
@@ -24,12 +24,22 @@ def algorithms(
     if json:
         print_json(rules)
         return
+    if name is not None:
+        _show(rules[0])
+        return
+    table = Table("name", "what it does", box=None, padding=(0, 2, 0, 0))
     for rule in rules:
-        also = f" (also {', '.join(rule['aliases'])})" if rule["aliases"] else ""
-        out.print(f"[bold]{rule['name']}[/bold]{also}: {rule['summary']}", highlight=False)
-        table = Table("option", "default", "what it sets", box=None, padding=(0, 2))
-        for option, about in rule["options"].items():
-            choices = f" [{' | '.join(about['choices'])}]" if about["choices"] else ""
-            table.add_row(option, str(about["default"]), about["help"] + choices.replace("[", "\\["))
-        out.print(table)
-        out.print()
+        table.add_row(rule["name"], rule["summary"])
+    out.print(table)
+    out.print("\ngossamer algorithms NAME shows one with its options", highlight=False)
+
+
+def _show(rule: dict[str, Any]) -> None:
+    """Print one algorithm with its options."""
+    also = f" (also {', '.join(rule['aliases'])})" if rule["aliases"] else ""
+    out.print(f"[bold]{rule['name']}[/bold]{also}: {rule['summary']}", highlight=False)
+    table = Table("option", "default", "what it sets", box=None, padding=(0, 2))
+    for option, about in rule["options"].items():
+        choices = f" [{' | '.join(about['choices'])}]" if about["choices"] else ""
+        table.add_row(option, str(about["default"]), about["help"] + choices.replace("[", "\\["))
+    out.print(table)

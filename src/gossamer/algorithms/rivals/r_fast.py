@@ -15,8 +15,8 @@ import torch
 
 from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Place, Update, Weights
 from gossamer.algorithms.registry import register
+from gossamer.algorithms.rivals.totals import heard_total, push_weights, refuse_mixed_point
 from gossamer.algorithms.steps import add_product, scale_rows
-from gossamer.algorithms.totals import heard_total, push_weights, refuse_mixed_point
 from gossamer.shapes import Float, Tensor
 
 

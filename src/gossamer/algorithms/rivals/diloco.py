@@ -26,8 +26,8 @@ import torch
 from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Place, Update, Weights
 from gossamer.algorithms.options import option
 from gossamer.algorithms.registry import register
+from gossamer.algorithms.rivals.totals import heard_total
 from gossamer.algorithms.steps import mix_reliable
-from gossamer.algorithms.totals import heard_total
 from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.shapes import Float, Tensor

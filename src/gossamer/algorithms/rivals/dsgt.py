@@ -15,8 +15,8 @@ import torch
 from gossamer.algorithms.base import Inbox, Noise, Own, Place, Update, Weights
 from gossamer.algorithms.matched import Matched
 from gossamer.algorithms.registry import register
+from gossamer.algorithms.rivals.totals import refuse_mixed_point
 from gossamer.algorithms.steps import mix_reliable
-from gossamer.algorithms.totals import refuse_mixed_point
 from gossamer.shapes import Float, Tensor
 
 

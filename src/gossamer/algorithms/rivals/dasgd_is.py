@@ -14,7 +14,7 @@ import torch
 
 from gossamer.algorithms.base import Own, Place
 from gossamer.algorithms.registry import register
-from gossamer.algorithms.server import Pushes, ServerBased
+from gossamer.algorithms.rivals.server import Pushes, ServerBased
 from gossamer.shapes import Float, Tensor
 
 

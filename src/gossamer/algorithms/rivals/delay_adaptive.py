@@ -14,7 +14,7 @@ import torch
 from gossamer.algorithms.base import Own, Place
 from gossamer.algorithms.options import option
 from gossamer.algorithms.registry import register
-from gossamer.algorithms.server import Pulled, Pushes, ServerBased
+from gossamer.algorithms.rivals.server import Pulled, Pushes, ServerBased
 from gossamer.errors import UserError
 from gossamer.shapes import Float, Tensor
 

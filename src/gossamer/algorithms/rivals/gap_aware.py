@@ -12,7 +12,7 @@ import torch
 
 from gossamer.algorithms.base import Own, Place
 from gossamer.algorithms.registry import register
-from gossamer.algorithms.server import Pushes, ServerBased
+from gossamer.algorithms.rivals.server import Pushes, ServerBased
 from gossamer.shapes import Float, Tensor
 
 KEPT = 0.999  # of the mean square of steps

@@ -8,7 +8,7 @@ with momentum where the server has any. server.py says who sends what to whom.
 from dataclasses import dataclass
 
 from gossamer.algorithms.registry import register
-from gossamer.algorithms.server import ServerBased
+from gossamer.algorithms.rivals.server import ServerBased
 
 
 @register("asgd")

@@ -19,7 +19,7 @@ import torch
 
 from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Past, Place, Update, Weights
 from gossamer.algorithms.registry import register
-from gossamer.algorithms.totals import heard_total, refuse_mixed_point
+from gossamer.algorithms.rivals.totals import heard_total, refuse_mixed_point
 from gossamer.network import Network
 from gossamer.shapes import Float, Tensor
 
