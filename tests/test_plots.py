@@ -11,8 +11,10 @@ from matplotlib.figure import Figure
 import gossamer as gm
 from gossamer.errors import UserError
 from gossamer.experiments.layout import lay_out
-from gossamer.experiments.plots import COLOURS, DASHES, MARKERS, draw_curves, draw_network, draw_overview, write_plots
+from gossamer.experiments.plots import draw_curves, draw_network, draw_overview, write_plots
+from gossamer.experiments.ranking import draw_ranking
 from gossamer.experiments.runs import Run
+from gossamer.experiments.style import COLOURS, DASHES, MARKERS
 
 NAN, INF = math.nan, math.inf
 
@@ -192,7 +194,7 @@ def test_the_files_are_written_and_the_session_is_left_alone(tmp_path):
     result = gm.simulate("digits", network, "pc-asgd/theta=pv", lr=0.05, epochs=1, seed=0)
     runs = [Run("PC-ASGD PV", 0, result.summary, result.history)]
     paths = write_plots(tmp_path / "plots", runs, network)
-    names = ["accuracy", "loss", "consensus", "predict", "network", "overview"]
+    names = ["accuracy", "loss", "consensus", "predict", "ranking", "network", "overview"]
     assert paths == [tmp_path / "plots" / f"{name}.png" for name in names]
     for path in paths:
         assert path.read_bytes().startswith(b"\x89PNG") and 8_000 < path.stat().st_size < 300_000
@@ -203,9 +205,22 @@ def test_the_files_are_written_and_the_session_is_left_alone(tmp_path):
 def test_predict_is_left_out_when_no_run_has_it(tmp_path):
     network, runs = gm.network("ring:4", delay=1), [rising("sync", 0, 0.9)]
     names = [path.name for path in write_plots(tmp_path, runs, network)]
-    assert names == ["accuracy.png", "loss.png", "consensus.png", "network.png", "overview.png"]
+    assert names == ["accuracy.png", "loss.png", "consensus.png", "ranking.png", "network.png", "overview.png"]
     with pytest.raises(UserError, match="no run has a predict share"):
         draw_curves(runs, "predict")
+
+
+def test_the_ranking_goes_from_the_worst_at_the_bottom_to_the_best_with_every_seed():
+    runs = [rising("good", 0, 0.9), rising("bad", 0, 0.2), rising("good", 1, 0.7), rising("middle", 0, 0.5)]
+    axes = draw_ranking(runs).axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["bad", "middle", "good"]
+    seeds = [sorted(line.get_xdata()) for line in axes.lines if line.get_marker() == "o"]
+    ends = {run.label: [] for run in runs}
+    for one in runs:
+        ends[one.label].append(100 * sum(one.history[-1]["accuracy"]) / len(one.history[-1]["accuracy"]))
+    assert seeds == [pytest.approx(sorted(ends[label])) for label in ("bad", "middle", "good")]
+    means = [line.get_xdata()[0] for line in axes.lines if line.get_marker() == "|"]
+    assert means == [pytest.approx(sum(ends[label]) / len(ends[label])) for label in ("bad", "middle", "good")]
 
 
 def test_the_overview_has_the_network_and_three_curves():

@@ -3,13 +3,10 @@
 Figures are made without pyplot: no window opens, and the caller's backend and open figures stay as they are.
 """
 
-import functools
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
@@ -19,6 +16,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from gossamer.errors import UserError, unknown_name
 from gossamer.experiments.layout import Layout, lay_out
+from gossamer.experiments.ranking import draw_ranking
 from gossamer.experiments.runs import (
     QUANTITIES,
     Curve,
@@ -31,67 +29,24 @@ from gossamer.experiments.runs import (
     limits,
     short,
 )
+from gossamer.experiments.style import (
+    COLOURS,
+    DASHES,
+    DPI,
+    FILLS,
+    GREY,
+    LATE,
+    MARKERS,
+    OVERVIEW_DPI,
+    RELIABLE,
+    Dashes,
+    styled,
+)
 from gossamer.network import Network, Scaled
 from gossamer.shapes import Bool, Tensor
 
-DPI = 150
-OVERVIEW_DPI = 120  # it is wide
 
-Dashes = tuple[float, tuple[float, ...]]  # an offset, then lengths on and off; none for a solid line
-
-# Okabe and Ito's colour-blind-safe colours without yellow, which is too pale for a line. Dashes and markers
-# repeat at other intervals than colours, so that no two of the first 280 labels look the same.
-COLOURS = ("#000000", "#D55E00", "#0072B2", "#009E73", "#E69F00", "#CC79A7", "#56B4E9")
-DASHES: tuple[Dashes, ...] = (
-    (0.0, ()),
-    (0.0, (5.0, 1.5)),
-    (0.0, (1.2, 1.2)),
-    (0.0, (5.0, 1.5, 1.2, 1.5)),
-    (0.0, (7.0, 1.3, 1.0, 1.3, 1.0, 1.3)),
-)
-MARKERS = "osD^vPX*"
-# Paul Tol's "light" scheme: colour-blind-safe, and pale enough for black numbers.
-FILLS = ("#77AADD", "#EE8866", "#EEDD88", "#44BB99", "#FFAABB", "#99DDFF", "#BBCC33", "#DDDDDD")
-RELIABLE, LATE, GREY = "#333333", "#D55E00", "#555555"
-
-STYLE: dict[Any, Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 11,
-    "axes.titlesize": 11.5,
-    "axes.titleweight": "bold",
-    "axes.titlelocation": "left",
-    "axes.titlepad": 9,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.edgecolor": GREY,
-    "axes.grid": True,
-    "axes.grid.axis": "y",
-    "grid.color": "#E4E4E4",
-    "figure.constrained_layout.h_pad": 0.08,
-    "figure.constrained_layout.w_pad": 0.08,
-    "figure.constrained_layout.wspace": 0.03,
-    "figure.constrained_layout.hspace": 0.03,
-    "legend.frameon": False,
-    "legend.handlelength": 3.2,
-    "text.usetex": False,
-}
-
-Arguments = ParamSpec("Arguments")
-Returned = TypeVar("Returned")
-
-
-def _styled(draw: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
-    """Draw with STYLE and leave the caller's own style as it was."""
-
-    @functools.wraps(draw)
-    def styled(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
-        with mpl.rc_context(STYLE):
-            return draw(*args, **kwargs)
-
-    return styled
-
-
-@_styled
+@styled
 def draw_curves(runs: Sequence[Run], quantity: str) -> Figure:
     """Draw accuracy, loss, consensus or predict over the iterations: a line and a band for each label."""
     if quantity not in QUANTITIES:
@@ -111,7 +66,7 @@ def draw_curves(runs: Sequence[Run], quantity: str) -> Figure:
     return figure
 
 
-@_styled
+@styled
 def draw_network(network: Network) -> Figure:
     """Draw agents as circles, the clusters apart, reliable links solid and late ones dashed."""
     layout = lay_out(network)
@@ -126,7 +81,7 @@ def draw_network(network: Network) -> Figure:
     return figure
 
 
-@_styled
+@styled
 def draw_overview(runs: Sequence[Run], network: Network) -> Figure:
     """Draw the network at the left, and accuracy, consensus distance and predict share at the right."""
     check_drawable(runs)
@@ -156,14 +111,15 @@ def draw_overview(runs: Sequence[Run], network: Network) -> Figure:
 
 
 def write_plots(folder: Path, runs: Sequence[Run], network: Network) -> list[Path]:
-    """Write accuracy, loss, consensus, predict, network and overview as PNG, and return the paths.
+    """Write accuracy, loss, consensus, predict, ranking, network and overview as PNG, and return the paths.
 
     predict.png is left out when no run has a predict share.
     """
     check_drawable(runs)
     names = [name for name in QUANTITIES if name != "predict" or has_predict(runs)]
     figures = {name: draw_curves(runs, name) for name in names}
-    figures |= {"network": draw_network(network), "overview": draw_overview(runs, network)}
+    figures |= {"ranking": draw_ranking(runs), "network": draw_network(network)}
+    figures["overview"] = draw_overview(runs, network)
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
     for name, figure in figures.items():
