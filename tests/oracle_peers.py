@@ -1,7 +1,7 @@
 """The slow truth for AD-PSGD, DC-S3GD, Adaptive Braking, CDMSGD, FedDelAvg, local SGD, SWIFT and DiLoCo.
 
 A rule is a function of one agent's `oracle.View`; one that remembers is an object with a memory for each agent.
-`oracle.run` moves the messages. Where agents do not send at every step, `sent_at` makes the delays longer.
+`oracle.run` moves the messages. Where agents do not send at every step, `sent_at` says what arrives.
 """
 
 from collections.abc import Callable
@@ -15,17 +15,29 @@ Noise = Callable[[int], tuple[np.ndarray, float]]  # of step t: a number for eac
 
 
 def sent_at(delays: Callable[[int], Matrix], period: Matrix) -> Callable[[int], Matrix]:
-    """The delays when k speaks to i at the multiples of period[i, k] only: silence makes a message older."""
+    """The delays when k speaks to i at the multiples of period[i, k] only, as `oracle.run` takes them.
 
-    def longer(t: int) -> Matrix:
+    A message of step s has the delay that is drawn then, delays(s), and at t the newest counts that is there by then.
+    What was sent before step 0 is as late as what would arrive now, rounded to the last time of speaking.
+    """
+
+    def newest(t: int) -> Matrix:
         delay = np.array(delays(t))
         for i in range(len(delay)):
             for k in range(len(delay)):
-                while delay[i, k] >= 0 and (t - delay[i, k]) % period[i, k]:
-                    delay[i, k] += 1
+                p = int(period[i, k])
+                if p == 1:
+                    continue
+                there = [s for s in range(0, t + 1, p) if 0 <= delays(s)[i, k] <= t - s]
+                if there:
+                    delay[i, k] = t - there[-1]
+                elif delay[i, k] > t:
+                    delay[i, k] += (t - delay[i, k]) % p
+                else:
+                    delay[i, k] = -1
         return delay
 
-    return longer
+    return newest
 
 
 def alone(view: View) -> Vector:
@@ -186,7 +198,7 @@ class DiLoCo:
             self.counted[i, k] = max(held, self.counted.get((i, k), 0))
         used = self.previous.get(i, np.zeros_like(view.x)) if self.delayed else island
         self.previous[i] = island
-        return self.move(i, number, used + others)
+        return self.move(i, number, used + others) - view.lr * view.v
 
     def move(self, i: int, number: int, way: Vector) -> Vector:
         """Nesterov's step of the anchor."""

@@ -20,8 +20,7 @@ class Setting:
     """What a run is given: W, its delays and the losses."""
 
     W: Matrix
-    late: Matrix  # which links can be late or lose messages
-    largest: int  # the largest delay
+    late: Matrix  # how late a link is expected to be, 0 where it is never late
     delays: Callable[[int], Matrix]
     clip_of: Callable[[Matrix], Matrix]
     x0: Matrix
@@ -62,7 +61,7 @@ def shares_of(setting: Setting) -> Matrix:
     for j in range(n):
         for i in range(n):
             if i != j:
-                a[i, j] = setting.W[i, j] / (1 + setting.largest if setting.late[i, j] else 1)
+                a[i, j] = setting.W[i, j] / (1 + setting.late[i, j])
         a[j, j] = 1 - sum(a[i, j] for i in range(n) if i != j)
     return a
 

@@ -126,4 +126,5 @@ def row_of(call: Call, i: int) -> tuple[gm.Own, gm.Inbox, gm.Weights, gm.Noise |
     )
     weights = gm.Weights(*(row(getattr(call.weights, part.name)) for part in fields(call.weights)))
     noise = None if call.noise is None else replace(call.noise, agent=row(call.noise.agent))
-    return own, replace(call.inbox, late=late), weights, noise
+    inbox = replace(call.inbox, late=late, own=rows(call.inbox.own), new=row(call.inbox.new))
+    return own, inbox, weights, noise

@@ -132,3 +132,60 @@ def test_nothing_is_newer_than_a_reliable_neighbours_message():
     net = network("complete:2", Trace(rows), reliable_delay=1)
     found = ages(net, 8)[:, 0, 1].tolist()
     assert found == [NOTHING] * 5 + [1, 1, 1]
+
+
+# ---- messages that are sent now and then
+
+
+@pytest.mark.parametrize("loss", [0.3, 0.9])
+def test_a_lost_message_is_made_up_for_a_period_later(loss):
+    """With period H, the age at a time of sending is H m with probability loss^m (1 - loss)."""
+    period, steps = 4, 4000
+    arrivals = Arrivals(network("complete:6", 0, loss=loss, clusters=None), 1, period=period)
+    links = arrivals.network.links
+    rows = [arrivals.advance(t)[links] for t in range(steps)]
+    counted = torch.cat(rows[400::period])
+    assert (counted % period == 0).all()
+    for m in range(3):
+        share = float((counted == m * period).double().mean())
+        assert share == pytest.approx(loss**m * (1 - loss), abs=0.015)
+
+
+@pytest.mark.parametrize("startup", ["wait", "min", "full"])
+@pytest.mark.parametrize(("delay", "period"), [(0, 3), (2, 3), (5, 2), (7, 4)])
+def test_a_message_arrives_once_its_delay_after_it_was_sent(delay, period, startup):
+    net = network("complete:3", delay, clusters=None, startup=startup)
+    arrivals = Arrivals(net, 0, period=period)
+    for t in range(40):
+        sent = [s for s in range(0, t + 1, period) if s + delay <= t]
+        before = {"wait": None, "min": 0, "full": (t - delay) // period * period}[startup]
+        newest = sent[-1] if sent else before
+        expected = NOTHING if newest is None else t - newest
+        ages = arrivals.advance(t)
+        assert set(ages[net.links].tolist()) == {expected}
+        assert expected <= arrivals.largest_age
+
+
+def test_each_message_keeps_the_delay_it_was_sent_with():
+    """uniform:1,9 at period 4: every message arrives, and a share of 1/9 after each delay."""
+    arrivals = Arrivals(network("complete:6", "uniform:1,9", clusters=None), 2, period=4)
+    links, first_seen = arrivals.network.links, []
+    for t in range(3000):
+        ages = arrivals.advance(t)
+        first_seen.append(ages[links])
+    ages = torch.stack(first_seen[40:])
+    assert int(ages.max()) <= arrivals.largest_age == 12
+    # At t = 4m + 1 the message of 4m is there with probability 1/9.
+    at_one = torch.cat([row for t, row in enumerate(first_seen) if t % 4 == 1 and t > 40])
+    assert float((at_one == 1).double().mean()) == pytest.approx(1 / 9, abs=0.02)
+
+
+def test_what_is_under_way_is_in_the_state():
+    net = network("complete:4", "uniform:1,9", clusters=None, loss=0.2)
+    whole, first = (Arrivals(net, 3, period=3) for _ in range(2))
+    for t in range(20):
+        whole.advance(t)
+        first.advance(t)
+    second = Arrivals(net, 3, period=3)
+    second.load_state_dict(first.state_dict())
+    assert all(torch.equal(whole.advance(t), second.advance(t)) for t in range(20, 60))

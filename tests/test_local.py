@@ -10,6 +10,8 @@ from torch import nn
 
 import gossamer as gm
 from gossamer.engine.local import LocalOptimizer, Schedule
+from gossamer.engine.simulation import Simulation
+from gossamer.engine.trajectory import FunctionSource
 from helpers import Smooth
 
 # ---- the local optimiser
@@ -147,3 +149,28 @@ def test_schedules():
     assert [epochs.at(step) for step in (160 * 12 - 1, 160 * 12)] == pytest.approx([1, 0.2])
     warm = Schedule(1.0, "constant", 100, 10, 0.5)
     assert [warm.at(step) for step in range(6)] == pytest.approx([0.2, 0.4, 0.6, 0.8, 1, 1])
+
+
+def test_momentum_outlives_a_gradient_whose_memory_is_used_again():
+    """As a step recorded on a GPU does: every gradient is written over the one before."""
+    net, buffer = gm.network("ring:3", 1), torch.zeros(3, 2, dtype=torch.float64)
+
+    class Reusing(FunctionSource):
+        def gradient(self, x, step):
+            return buffer.copy_(torch.full_like(buffer, step + 1.0)), None
+
+    def end(source):
+        simulation = Simulation(
+            gm.algorithm("sync"),
+            net,
+            source,
+            torch.zeros(3, 2, dtype=torch.float64),
+            lr=lambda t: 0.1,
+            local=LocalOptimizer(momentum=0.9),
+        )
+        for _ in range(4):
+            simulation.step()
+        return simulation.x
+
+    fresh = FunctionSource(lambda x, t: torch.full_like(x, t + 1.0), None)
+    torch.testing.assert_close(end(Reusing(lambda x, t: x, None)), end(fresh), rtol=0, atol=0)

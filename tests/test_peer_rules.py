@@ -25,8 +25,12 @@ def full(network, value):
 # ---- local SGD
 
 
+# Lossy worlds are told by what arrives, and where messages are rare that is another question: test_arrivals.py asks it.
+KNOWN = ("fixed", "matrix", "scripted")
+
+
 @always
-@given(worlds(), st.integers(1, 9))
+@given(worlds(kinds=KNOWN), st.integers(1, 9))
 def test_local_sgd_averages_at_the_multiples_of_its_period(world, every):
     delays = slow.sent_at(lambda t: world.delays[t], full(world.network, every))
     truth = world.truth(partial(slow.local_sgd, every=every), delays=delays)
@@ -170,7 +174,7 @@ OUTER = st.sampled_from([(0.7, 0.9), (1.0, 0.0), (0.5, 0.5)])
 
 
 @always
-@given(worlds(), st.integers(1, 6), OUTER, st.sampled_from(["eager", "delayed"]))
+@given(worlds(kinds=KNOWN), st.integers(1, 6), OUTER, st.sampled_from(["eager", "delayed"]))
 def test_diloco_counts_each_way_of_other_islands_once(world, every, outer, mode):
     outer_lr, mu = outer
     spared = world.network.spared.numpy()
@@ -192,7 +196,7 @@ def test_diloco_without_delay_and_outer_momentum_is_local_sgd_with_plain_average
     x, truth = np.tile(start, (5, 1)), [np.tile(start, (5, 1))]
     for t in range(16):
         outer = t > 0 and t % every == 0
-        x = np.tile(x.mean(axis=0), (5, 1)) if outer else x - 0.1 * world.smooth.gradient(x, t)
+        x = (np.tile(x.mean(axis=0), (5, 1)) if outer else x) - 0.1 * world.smooth.gradient(x, t)
         truth.append(x)
     assert_same_path(path, np.array(truth))
 
@@ -204,8 +208,7 @@ def test_diloco_loses_no_progress_however_lossy_the_links():
     algorithm = gm.algorithm("diloco", every=4, outer_lr=1.0, outer_momentum=0.0)
     slope = torch.tensor([[1.0, 2.0], [0.5, -1.0], [3.0, 0.0], [-1.0, 1.0]], dtype=torch.float64)
     path = gm.trajectory(algorithm, net, lambda x, t: slope * (t < num_moving), start, lr=0.1, steps=300, seed=3)
-    num_inner = sum(t == 0 or t % 4 != 0 for t in range(num_moving))
-    end = start - 0.1 * num_inner * slope.mean(dim=0)
+    end = start - 0.1 * num_moving * slope.mean(dim=0)
     torch.testing.assert_close(path[-1], end.expand(4, -1), rtol=0, atol=1e-9)
 
 

@@ -269,3 +269,12 @@ def test_agents_have_no_optimiser_of_their_own(local):
     for rule in map(gm.algorithm, ("asgd", "dc-asgd-a", "delayed-nesterov")):
         with pytest.raises(gm.UserError, match=f"{rule.name} takes its steps at the server, so it needs plain SGD"):
             gm.trajectory(rule, gm.network("star:3"), lambda x, t: x, [1.0], steps=1, **local)
+
+
+@pytest.mark.parametrize("startup", ["wait", "min"])
+@pytest.mark.parametrize("reliable_delay", [0, 1, 3])
+def test_a_gradient_of_the_first_step_counts_once_however_late_near_workers_are(reliable_delay, startup):
+    net = gm.network("complete:4", 2, clusters="2,2", reliable_delay=reliable_delay, startup=startup)
+    start = torch.zeros(4, 4, dtype=torch.float64)
+    path = gm.trajectory("asgd", net, lambda x, t: torch.eye(4).double() * (t == 0), start, lr=1.0, steps=12)
+    torch.testing.assert_close(path[-1, 0], torch.full((4,), -0.25, dtype=torch.float64))

@@ -20,11 +20,10 @@ pytestmark = pytest.mark.filterwarnings("ignore::gossamer.StabilityWarning")
 
 def setting_of(world: World, **changes) -> Setting:
     net = world.network
-    lossy = ~net.spared if net.loss else torch.zeros_like(net.links)
+    expected = net.delay.matrix.numpy() if world.kind == "matrix" else np.full((world.n, world.n), net.delay.typical)
     setting = Setting(
         W=net.W.numpy(),
-        late=(net.links & (net.late_links | lossy)).numpy(),
-        largest=net.delay.largest,
+        late=np.where(net.late_links.numpy(), expected, 0),
         delays=lambda t: world.delays[t],
         clip_of=world.clip_of,
         x0=world.smooth.x0,
@@ -109,11 +108,14 @@ def test_a_sender_splits_all_it_has_and_nothing_more(world):
     torch.testing.assert_close(shares + torch.diag(kept[:, 0]), torch.from_numpy(shares_of(setting_of(world))))
 
 
-def test_a_link_that_loses_messages_counts_as_late():
-    delays = np.array([[0, 0, 3], [0, 0, 0], [3, 0, 0]])
-    place = gm.Place(gm.network("complete:3", delays, loss=0.2, clusters=None), torch.arange(3), torch.ones(3))
-    off_diagonal = push_weights(place)[1][~torch.eye(3, dtype=torch.bool)]
-    torch.testing.assert_close(off_diagonal, torch.full((6,), 1 / 3 / 4, dtype=torch.float64))
+def test_each_link_has_a_share_for_its_own_delay():
+    delays = np.array([[0, 1, 3], [0, 0, 0], [2, 5, 0]])
+    place = gm.Place(gm.network("complete:3", delays, clusters=None), torch.arange(3), torch.ones(3))
+    off_diagonal = ~np.eye(3, dtype=bool)
+    shares = push_weights(place)[1].numpy()
+    np.testing.assert_allclose(shares[off_diagonal], (1 / 3 / (1 + delays))[off_diagonal])
+    rare = gm.Place(gm.network("complete:3", "geometric:0.5", clusters=None), torch.arange(3), torch.ones(3))
+    np.testing.assert_allclose(push_weights(rare)[1].numpy()[off_diagonal], 1 / 3 / 2)  # a mean delay of 1
 
 
 def under_way(setting: Setting, pushed: list[np.ndarray], held: dict[tuple[int, int], int]) -> np.ndarray:
@@ -203,3 +205,14 @@ def test_dga_ends_apart_where_gradients_reach_only_some_agents():
 
     own_minima = float((centres - centres.mean()).norm())
     assert spread("complete:8") < 0.1 * own_minima < 0.9 * own_minima < spread("ring:8")
+
+
+@pytest.mark.parametrize("reliable_delay", [0, 2])
+def test_dga_compares_steps_of_the_same_time_inside_of_clusters_too(reliable_delay):
+    """With equal gradients there is nothing to correct, however late the neighbours are."""
+    net = gm.network("clusters:3,3", 4, reliable_delay=reliable_delay)
+    path = gm.trajectory(
+        "dga", net, lambda x, t: torch.ones_like(x) * (t + 1), torch.zeros(2).double(), lr=0.1, steps=9
+    )
+    expected = -0.1 * torch.arange(10).double().cumsum(0)
+    torch.testing.assert_close(path, expected[:, None, None].expand_as(path), rtol=0, atol=1e-12)

@@ -145,10 +145,17 @@ def test_a_rate_that_diverges_loses(command):
     assert [trial["accuracy"] for trial in trials if trial["lr"] == 1e6] == [None]
 
 
-def test_where_everything_diverges_nothing_beyond_is_tried():
+def test_where_everything_diverges_smaller_rates_are_tried():
     asked = []
-    lr, score, _ = Search().run(lambda lr, epochs: (asked.append(lr), DIVERGED)[1], 9)
-    assert asked == list(RATES) and (lr, score) == (RATES[0], DIVERGED)
+    lr, score, at_edge = Search().run(lambda lr, epochs: (asked.append(lr), DIVERGED)[1], 9)
+    assert asked == [*RATES, 0.0009, 0.0003, 9e-05] and (lr, score, at_edge) == (9e-05, DIVERGED, True)
+
+
+def test_rates_close_to_each_other_are_told_apart():
+    measure, asked = peak_at(2.0)
+    Search(rates=(1.0, 1.2)).run(measure, 9)
+    tried = [rate for rate, _ in asked]
+    assert len(set(tried)) == len(tried) == 5
 
 
 def test_all_leaves_out_what_the_network_does_not_allow(command):
@@ -156,6 +163,7 @@ def test_all_leaves_out_what_the_network_does_not_allow(command):
     assert outcome.status == 0
     labels = [row["label"] for row in outcome.document["results"]]
     assert "pc-asgd/theta=pv" in labels and "sgp" in labels
+    assert "gossamer: without asgd: asgd needs a server" in outcome.err and "asgd" not in labels
     left_out = [line for line in outcome.err.splitlines() if line.startswith("gossamer: without ")]
     assert all("link" in line for line in left_out) and not any(
         f" {label}:" in line for label in labels for line in left_out

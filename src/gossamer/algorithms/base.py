@@ -91,6 +91,8 @@ class Inbox:
     fresh: Float[Tensor, "n d"]
     late: tuple[Late, ...] = ()
     message: Mapping[str, Float[Tensor, "n _"]] = field(default_factory=dict)  # of reliable neighbours, x included
+    own: Mapping[str, Float[Tensor, "a _"]] = field(default_factory=dict)  # the own message of the same step
+    new: Bool[Tensor, "a n"] | None = None  # which of them agents did not hold a step ago
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def blend(inbox: Inbox, weights: Weights, theta: Float[Tensor, " a"]) -> tuple[I
         fresh=scale_rows(heard, weights.fresh) + scale_rows(clipped, weights.clip_fresh),
         mass=torch.ones_like(weights.mass),
     )
-    return Inbox(inbox.fresh, late), blended
+    return dataclasses.replace(inbox, late=late), blended
 
 
 def _mix(

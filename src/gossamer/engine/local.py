@@ -42,7 +42,8 @@ class LocalOptimizer:
             u = u.masked_fill(self.frozen, 0)
         if not self.momentum:
             return u, None
-        memory = u if memory is None else self.momentum * memory + u
+        # A copy: a recording on a GPU overwrites its gradient at the next step.
+        memory = u.clone() if memory is None else self.momentum * memory + u
         return (u + self.momentum * memory if self.nesterov else memory), memory
 
 

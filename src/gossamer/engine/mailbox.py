@@ -1,5 +1,7 @@
 """What every agent holds at a step: the messages that have arrived, and the weights that go with them."""
 
+from dataclasses import dataclass
+
 import torch
 
 from gossamer.algorithms import Algorithm, Inbox, Late, Past, Weights
@@ -14,6 +16,16 @@ def _alias(*, plain: bool) -> dict[str, str]:
     return {"v": "g"} if plain else {}
 
 
+def _arrivals(algorithm: Algorithm, network: Network, seed: int) -> Arrivals:
+    return Arrivals(
+        network,
+        seed,
+        forget=not algorithm.totals,
+        period=algorithm.period,
+        period_inside=algorithm.period_inside,
+    )
+
+
 def _without_aliases(names: tuple[str, ...], *, plain: bool) -> tuple[str, ...]:
     alias = _alias(plain=plain)
     return tuple(dict.fromkeys(alias.get(name, name) for name in names))
@@ -22,9 +34,7 @@ def _without_aliases(names: tuple[str, ...], *, plain: bool) -> tuple[str, ...]:
 def planned_rings(algorithm: Algorithm, network: Network, *, plain: bool) -> tuple[tuple[str, ...], int]:
     """Return of which parts of messages a history is kept, and how deep: only where something can be late."""
     network = network.without_delay() if algorithm.waits else network
-    largest = Arrivals(network, 0).largest_age
-    depth = largest if algorithm.hears_late else network.reliable_delay
-    depth += algorithm.period - 1
+    depth = _arrivals(algorithm, network, 0).largest_age if algorithm.hears_late else network.reliable_delay
     if depth == 0:
         return (), 0
     return _without_aliases(algorithm.message, plain=plain) if algorithm.hears_late else ("x",), depth + 1
@@ -33,6 +43,15 @@ def planned_rings(algorithm: Algorithm, network: Network, *, plain: bool) -> tup
 def part_bytes(algorithm: Algorithm, name: str, size: int, itemsize: int) -> int:
     """Return the bytes of one part of a message, for a model of `size` parameters."""
     return (1 if name in algorithm.numbers else size) * (8 if name in algorithm.totals else itemsize)
+
+
+@dataclass(frozen=True)
+class _Held:
+    """What goes with the messages that agents hold, as long as their ages stay the same."""
+
+    weights: Weights
+    late: dict[int, tuple[Float[Tensor, "n n"], Bool[Tensor, "n n"]]]  # by age: weights, and which are new
+    new: Bool[Tensor, "n n"]  # of the reliable neighbours' messages
 
 
 class Mailbox:
@@ -50,7 +69,7 @@ class Mailbox:
     ) -> None:
         self.algorithm = algorithm
         self.network = network.without_delay() if algorithm.waits else network
-        self.arrivals = Arrivals(self.network, seed, forget=not algorithm.totals)
+        self.arrivals = _arrivals(algorithm, self.network, seed)
         self._alias = _alias(plain=plain)
         names, depth = planned_rings(algorithm, network, plain=plain)
         self.rings = {name: Ring(depth, self._like(name, x), self._where(name, history)) for name in names}
@@ -62,8 +81,8 @@ class Mailbox:
         self.drift = Drift(self.rings["x"]) if self.rings and algorithm.past is Past.WINDOW else None
         self._x = x
         self._ages = torch.full(network.links.shape, NOTHING)  # of the step before
-        self._seen: tuple[Tensor, Tensor] | None = None  # the ages and novelties that the weights below belong to
-        self._weights: tuple[Weights, dict[int, tuple[Tensor, Tensor]]] | None = None
+        self._seen: tuple[Tensor, Tensor] | None = None  # the ages and novelties that the following belongs to
+        self._held: _Held | None = None
 
     def _like(self, name: str, x: Float[Tensor, "n d"]) -> Float[Tensor, "n _"]:
         part = x[:, :1] if name in self.algorithm.numbers else x
@@ -79,29 +98,15 @@ class Mailbox:
         for name, ring in self.rings.items():
             # A recording on a GPU overwrites its gradients at the next step; all else is made anew.
             ring.push(step, vectors[name], lasting=name == "x" or not vectors[name].is_cuda)
-        ages = self._last_sent(step, self.arrivals.advance(step))
-        weights, late_weights = self._weights_for(ages)
-        return (
-            Inbox(self._fresh(step, "x", vectors), self._late(step, late_weights), self._told(step, vectors)),
-            weights,
-            ages,
-        )
-
-    def _told(self, step: int, vectors: dict[str, Float[Tensor, "n _"]]) -> dict[str, Float[Tensor, "n _"]]:
-        """Return what reliable neighbours said."""
-        return {name: self._fresh(step, name, vectors) for name in self.algorithm.message}
+        ages = self.arrivals.advance(step)
+        held = self._held_at(ages)
+        message = {name: self._fresh(step, name, vectors) for name in self.algorithm.message}
+        fresh = self._fresh(step, "x", vectors)
+        return Inbox(fresh, self._late(step, held), message, message, held.new), held.weights, ages
 
     def _fresh(self, step: int, name: str, vectors: dict[str, Float[Tensor, "n _"]]) -> Float[Tensor, "n _"]:
         delay, name = self.network.reliable_delay, self._alias.get(name, name)
         return self.rings[name].at(step - delay) if delay and name in self.rings else vectors[name]
-
-    def _last_sent(self, step: int, ages: Int[Tensor, "n n"]) -> Int[Tensor, "n n"]:
-        """Return the ages of the newest messages that were sent at all, when agents do not send at every step."""
-        inside, across = self.algorithm.period_inside, self.algorithm.period
-        if inside == across == 1:
-            return ages
-        period = torch.where(self.network.spared, inside, across)
-        return torch.where(ages >= 0, ages + (step - ages) % period, ages)
 
     def bytes_sent(self, step: int, ages: Int[Tensor, "n n"], extra: int) -> Int[Tensor, " n"]:
         """Return what each agent sends: to all its neighbours, or where late messages are clipped to the others only.
@@ -124,28 +129,26 @@ class Mailbox:
         """Return the states of the step before, where a history is kept."""
         return self.rings["x"].at(step - 1) if "x" in self.rings and self.algorithm.past is not Past.NONE else None
 
-    def _late(self, step: int, late_weights: dict[int, tuple[Tensor, Tensor]]) -> tuple[Late, ...]:
-        drifts = self.drift.at(step, late_weights) if self.drift is not None else {}
+    def _late(self, step: int, held: "_Held") -> tuple[Late, ...]:
+        drifts = self.drift.at(step, held.late) if self.drift is not None else {}
         keeps_past = self.algorithm.past is not Past.NONE
         groups = []
-        for age, (weights, new) in late_weights.items():
+        for age, (weights, new) in held.late.items():
             message = {name: self.rings[self._alias.get(name, name)].at(step - age) for name in self.algorithm.message}
             own = message if keeps_past else {}  # of all agents, so of the receivers too
             groups.append(Late(age, weights, message, own, drifts.get(age), new))
         return tuple(groups)
 
-    def _weights_for(self, ages: Int[Tensor, "n n"]) -> tuple[Weights, dict[int, tuple[Tensor, Tensor]]]:
+    def _held_at(self, ages: Int[Tensor, "n n"]) -> "_Held":
         """Return the weights for these ages; fixed delays ask for the same ones at every step."""
         # Ages grow by one a step, unless a newer message has come.
         new = (ages != NOTHING) & ((self._ages == NOTHING) | (ages <= self._ages))
         self._ages = ages
-        if self._weights is None or self._seen is None or not all(map(torch.equal, (ages, new), self._seen)):
-            self._seen, self._weights = (ages.clone(), new), self._make_weights(ages, new)
-        return self._weights
+        if self._held is None or self._seen is None or not all(map(torch.equal, (ages, new), self._seen)):
+            self._seen, self._held = (ages.clone(), new), self._make_held(ages, new)
+        return self._held
 
-    def _make_weights(
-        self, ages: Int[Tensor, "n n"], new: Bool[Tensor, "n n"]
-    ) -> tuple[Weights, dict[int, tuple[Tensor, Tensor]]]:
+    def _make_held(self, ages: Int[Tensor, "n n"], new: Bool[Tensor, "n n"]) -> "_Held":
         network, reliable = self.network, self._reliable(ages)
         late = (ages > network.reliable_delay) & self.algorithm.hears_late
         w, clip = network.W, network.clip_matrix(reliable)
@@ -165,7 +168,7 @@ class Mailbox:
         for age in torch.unique(ages[late]).tolist():
             of_age = late & (ages == age)
             groups[age] = self._place(w * of_age), (new & of_age).to(self._x.device)
-        return weights, groups
+        return _Held(weights, groups, (new & reliable).to(self._x.device))
 
     def _place(self, matrix: Tensor) -> Tensor:
         return matrix.to(device=self._x.device, dtype=self._x.dtype)

@@ -44,7 +44,7 @@ class Search:
         for _ in range(FURTHER):
             best = _best(scores)
             beyond = self._beyond(best, tried)
-            if beyond is None or scores[best] == DIVERGED:
+            if beyond is None:
                 return best, scores[best], False
             tried.add(beyond)
             scores[beyond] = measure(beyond, epochs)
@@ -58,11 +58,16 @@ class Search:
 
     def _beyond(self, best: float, tried: set[float]) -> float | None:
         """Return the next rate outwards, if the best is the largest or the smallest that was tried."""
+        if best == min(tried):  # also where all diverge: of equal scores the smallest rate is the best
+            return _rounded(best * self.rates[0] / self.rates[1], tried)
         if best == max(tried):
-            return float(f"{best * self.rates[-1] / self.rates[-2]:.1g}")
-        if best == min(tried):
-            return float(f"{best * self.rates[0] / self.rates[1]:.1g}")
+            return _rounded(best * self.rates[-1] / self.rates[-2], tried)
         return None
+
+
+def _rounded(rate: float, tried: set[float]) -> float:
+    """Return a rate with as few digits as tell it from those that were tried."""
+    return next(short for digits in range(1, 18) if (short := float(f"{rate:.{digits}g}")) not in tried)
 
 
 def _best(scores: dict[float, Score]) -> float:

@@ -16,36 +16,54 @@ from gossamer.errors import UserError
 from gossamer.network.delay import steps_until_negligible
 from gossamer.network.network import Network
 from gossamer.seeding import generator
-from gossamer.shapes import Int, Tensor
+from gossamer.shapes import Bool, Int, Tensor
 
 NOTHING = -1  # the age where an agent holds no message
 
 # The step of a message that never came: below every step, and far from overflow.
 _NEVER = -(2**40)
+_LATER_THAN_ALL = 2**40  # when a message arrives that was lost, or not sent
 
 
 class Arrivals:
-    """The arrivals of one run: a function of the network, the seed and the purpose, advanced step by step."""
+    """The arrivals of one run: a function of the network, the seed and the purpose, advanced step by step.
 
-    def __init__(self, network: Network, seed: int, purpose: str = "delay", *, forget: bool = True) -> None:
+    Where agents send at the multiples of a period only, a message draws its delay, and whether it is lost, as it is
+    sent: a lost one is made up for by the next, a period later.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        seed: int,
+        purpose: str = "delay",
+        *,
+        forget: bool = True,
+        period: int = 1,
+        period_inside: int | None = None,
+    ) -> None:
         """Start before step 0. Two purposes draw independently.
 
         A message that is older than any that is kept, as after many losses in a row, is forgotten, or else takes the
-        age of the oldest that is kept.
+        age of the oldest that is kept. `period_inside` is the period of the links that delay and loss spare.
         """
-        self._forget = forget
         self.network = network
         self.seed = seed
         self.purpose = purpose
+        self._forget = forget
+        self._longest = period
+        self._period = torch.where(network.spared, period if period_inside is None else period_inside, period)
         self._state = network.delay.start(network.links, generator(seed, f"{purpose}-start"))
         first = 0 if network.startup == "min" else _NEVER
         self._newest = torch.full(network.links.shape, first, dtype=torch.int64)
+        self._under_way: dict[int, Tensor] = {}  # by the step of sending, when messages arrive
 
     @property
     def largest_age(self) -> int:
         """The largest age that `advance` returns: how many past steps a sender's messages must be kept."""
         losses = steps_until_negligible(self.network.loss) if self.network.loss > 0 else 0
-        return max(self.network.delay.largest + losses, self.network.reliable_delay)
+        largest = self.network.delay.largest + losses * self._longest
+        return max(largest, self.network.reliable_delay) + self._longest - 1
 
     def advance(self, step: int) -> Int[Tensor, "n n"]:
         """Return the ages at this step: 0 is current, NOTHING is no message.
@@ -53,27 +71,47 @@ class Arrivals:
         To be called once for each of the steps 0, 1, 2, … in turn.
         """
         network = self.network
-        draws = generator(self.seed, self.purpose, step)
-        delays, self._state = network.delay.sample(step, self._state, network.links, draws)
-        if not network.delay.covers_every_link:
-            delays = torch.where(network.spared, network.reliable_delay, delays)
-        delays = delays.clamp(min=network.reliable_delay)  # nothing is newer than a reliable neighbour's message
-        arrived = network.links
-        if network.loss > 0:
-            kept = torch.rand(arrived.shape, generator=draws, dtype=torch.float64) >= network.loss
-            arrived = arrived & (kept | network.spared)
+        delays, kept = self._draw(step)
         sent = step - delays
+        at_once = kept & ((self._period == 1) | (sent < 0))  # what was sent before step 0 is drawn as it arrives
         if network.startup != "full":
-            arrived = arrived & (sent >= 0)
-        self._newest = torch.maximum(self._newest, torch.where(arrived, sent, _NEVER))
+            at_once = at_once & (sent >= 0)
+        self._newest = torch.maximum(self._newest, torch.where(at_once, sent - sent % self._period, _NEVER))
+        if self._longest > 1:
+            self._move(step, delays, kept)
         ages = step - self._newest
         if not self._forget:
             ages = torch.where(self._newest > _NEVER, ages.clamp(max=self.largest_age), ages)
         return torch.where(network.links & (ages <= self.largest_age), ages, NOTHING)
 
+    def _draw(self, step: int) -> tuple[Int[Tensor, "n n"], Bool[Tensor, "n n"]]:
+        """Return delays, and which messages are not lost."""
+        network, draws = self.network, generator(self.seed, self.purpose, step)
+        delays, self._state = network.delay.sample(step, self._state, network.links, draws)
+        if not network.delay.covers_every_link:
+            delays = torch.where(network.spared, network.reliable_delay, delays)
+        delays = delays.clamp(min=network.reliable_delay)  # nothing is newer than a reliable neighbour's message
+        if network.loss == 0:
+            return delays, network.links
+        kept = torch.rand(delays.shape, generator=draws, dtype=torch.float64) >= network.loss
+        return delays, network.links & (kept | network.spared)
+
+    def _move(self, step: int, delays: Int[Tensor, "n n"], kept: Bool[Tensor, "n n"]) -> None:
+        """Send what is sent periodically, and let arrive what has come to its time."""
+        sending = kept & (self._period > 1) & (step % self._period == 0)
+        self._under_way[step] = torch.where(sending, step + delays, _LATER_THAN_ALL)
+        for sent, arrival in self._under_way.items():
+            self._newest = torch.maximum(self._newest, torch.where(arrival <= step, sent, _NEVER))
+        self._under_way = {
+            sent: arrival
+            for sent, arrival in self._under_way.items()
+            if bool(((arrival > step) & (arrival < _LATER_THAN_ALL)).any())
+        }
+
     def state_dict(self) -> dict[str, Tensor]:
         """Return what `load_state_dict` needs to go on after the last step advanced."""
-        return {"newest": self._newest.clone(), "delay": self._state.clone()}
+        state = {"newest": self._newest.clone(), "delay": self._state.clone()}
+        return state | {f"under_way.{sent}": arrival.clone() for sent, arrival in self._under_way.items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Go on where `state_dict` was taken. The draws need no state: they depend on the step alone."""
@@ -83,3 +121,5 @@ class Arrivals:
                 f"resume with the network they came from, not one of {len(self._newest)} agents"
             )
         self._newest, self._state = state["newest"].clone(), state["delay"].clone()
+        under_way = {name: value for name, value in state.items() if name.startswith("under_way.")}
+        self._under_way = {int(name.removeprefix("under_way.")): value.clone() for name, value in under_way.items()}

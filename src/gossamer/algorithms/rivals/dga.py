@@ -62,7 +62,7 @@ class Dga(Algorithm):
         steps = self.send(own)["steps"]
         shares = _shares(own.place.network, own.x.device)[own.place.agents]
         x = steps + heard_total(inbox, weights, shares, "steps")
-        x -= _held(shares, weights.fresh) * steps
+        x -= _held(shares, weights.fresh) * inbox.own["steps"]
         for late in inbox.late:
             x -= _held(shares, late.weights) * late.own["steps"]
         return Update(x.to(own.x.dtype), state={"steps": steps})

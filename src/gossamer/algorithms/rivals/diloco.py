@@ -4,11 +4,11 @@ Inner steps, inside the island, with the weights of its current links:
 
     x_i(t+1) = sum_j w~_ij x_j(t) - eta v_i(t)
 
-Outer steps take their place at the positive multiples of H. With Delta_i = A_i - x_i(t), the way from the anchor,
+Outer steps mix in another way, at the positive multiples of H. With Delta_i = A_i - x_i(t), the way from the anchor,
 
     Delta_bar_i = (w_ii Delta_i + the island's w_ij Delta_j) + sum of w_ik Delta_k that arrived from other islands
     M_i <- mu M_i + Delta_bar_i
-    A_i <- A_i - outer_lr (mu M_i + Delta_bar_i),    x_i(t+1) = A_i
+    A_i <- A_i - outer_lr (mu M_i + Delta_bar_i),    x_i(t+1) = A_i - eta v_i(t)
 
 Messages carry running totals of Delta (totals.py), so that each counts once, in the round in which it is first held.
 mode=eager uses the island's own part at once, mode=delayed that of the outer step before. The w are those of W, or of
@@ -116,7 +116,7 @@ class DiLoCo(Algorithm):
         kept = {"anchor": anchor, "momentum": momentum, **self.send(own)}
         kept |= {"heard_inside": inside, "heard_across": across}
         kept |= {"previous": island} if self.mode == "delayed" else {}
-        return Update(anchor.clone(), state=kept)
+        return Update(self.descend(own, anchor.clone()), state=kept)
 
 
 def _mix_island(own: Own, inbox: Inbox, weights: Weights) -> Float[Tensor, "a d"]:

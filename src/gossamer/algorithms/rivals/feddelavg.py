@@ -4,7 +4,7 @@
     xbar_i   = sum_{k in R^c} w_ik x_k(t - tau_ik) / sum_{k in R^c} w_ik
 
 alpha_i = 1 where nothing late is held. It is a constant elsewhere, or 1 - sum_{k in R^c} w_ik / (1 + tau_ik): a message
-counts with W's weight over its age, so that D-ASGD's drag does not grow with the delay. alpha = 1 is C-ASGD.
+counts with W's weight over 1 + its age, so that D-ASGD's drag does not grow with the delay. alpha = 1 is C-ASGD.
 """
 
 import dataclasses

@@ -154,7 +154,8 @@ class ServerBased(Algorithm):
         number, dtype = self.server_in(server.place.network), server.x.dtype
         of_server = {"x": server.x, "g": server.g, **self.send(server)}
         yield Pushes(slice(number, number + 1), torch.ones_like(server.x[:, :1]), of_server)
-        yield Pushes(slice(None), (weights.fresh.index_select(0, row) != 0).to(dtype), inbox.message)
+        assert inbox.new is not None
+        yield Pushes(slice(None), inbox.new.index_select(0, row).to(dtype), inbox.message)
         for late in inbox.late:
             assert late.new is not None
             yield Pushes(slice(None), late.new.index_select(0, row).to(dtype), late.message)

@@ -13,7 +13,7 @@ import torch
 from gossamer.algorithms.base import Algorithm, Inbox, Place, Weights
 from gossamer.algorithms.steps import add_product, product
 from gossamer.errors import UserError
-from gossamer.network import Network
+from gossamer.network import Network, PerLink
 from gossamer.shapes import Float, Tensor
 
 
@@ -21,8 +21,9 @@ def push_weights(place: Place) -> tuple[Float[Tensor, "a 1"], Float[Tensor, "a n
     """Return what agents keep of a push, and the part that they take of each neighbour's, in float64.
 
     Columns add up to one: a sender splits what it has and nothing is lost. A link that can be late gets W's weight
-    over 1 + the largest delay, because what is under way counts for nobody: with W's own weight an agent would have
-    pushed nearly all it has before the first message arrives.
+    over 1 + its delay, because what is under way counts for nobody: with W's own weight an agent would have pushed
+    nearly all it has before the first message arrives. The delay is the link's own where each has one, else what the
+    model calls typical.
     """
     kept, shares = _push_matrix(place.network, place.share.device)
     return kept[place.agents], shares[place.agents]
@@ -30,8 +31,8 @@ def push_weights(place: Place) -> tuple[Float[Tensor, "a 1"], Float[Tensor, "a n
 
 @functools.lru_cache(maxsize=8)
 def _push_matrix(network: Network, device: torch.device) -> tuple[Tensor, Tensor]:
-    late = network.late_links | (~network.spared if network.loss else network.late_links)
-    shares = network.links * network.W / torch.where(late, 1 + network.delay.largest, 1)
+    delay = network.delay.matrix if isinstance(network.delay, PerLink) else network.delay.typical
+    shares = network.links * network.W / torch.where(network.late_links, 1 + torch.as_tensor(delay), 1)
     return (1 - shares.sum(dim=0))[:, None].to(device), shares.to(device)
 
 
