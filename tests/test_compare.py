@@ -1,5 +1,6 @@
 import json
 import statistics
+from pathlib import Path
 
 import pytest
 
@@ -110,3 +111,18 @@ def test_a_name_is_never_used_twice(tmp_path):
         assert path == tmp_path / expected
         path.mkdir()
     assert safe_name("pc-asgd/theta=linear:0,0.5") == "pc-asgd-theta=linear-0-0.5"
+
+
+def test_the_markdown_table_has_every_algorithm_the_best_first(command):
+    outcome = command.well("compare", *SHORT, "-a", "c-asgd,sync", "--seeds", 2, "--no-plots", "--json")
+    text = Path("reports/compare/results.md").read_text(encoding="utf-8")
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| ")]
+    results = sorted(outcome.document["results"], key=lambda row: -row["accuracy_mean"])
+    assert [row[0] for row in rows[1:]] == [row["label"] for row in results]
+    best = results[0]
+    assert rows[1][1:4] == [
+        f"{best['lr']:g}",
+        f"{100 * best['accuracy_mean']:.1f} ± {100 * best['accuracy_std']:.1f}",
+        f"{100 * best['accuracy_average_model']:.1f}",
+    ]
+    assert all(len(row) == len(rows[0]) == 7 for row in rows)

@@ -18,6 +18,7 @@ from gossamer.engine.training import OnStep, Training
 from gossamer.errors import UserError
 from gossamer.experiments.presets import preset_values
 from gossamer.experiments.runs import Run
+from gossamer.experiments.tables import to_markdown
 from gossamer.network import Network
 
 
@@ -111,9 +112,10 @@ def _mean_or_none(values: list[float | None]) -> float | None:
 
 
 def write_results(folder: Path, document: dict[str, Any]) -> None:
-    """Write the comparison as results.json."""
+    """Write the comparison as results.json, and its table as results.md."""
     text = json.dumps(json.loads(to_json(document)), indent=2, ensure_ascii=False)
     (folder / "results.json").write_text(text + "\n", encoding="utf-8")
+    (folder / "results.md").write_text(to_markdown(document), encoding="utf-8")
 
 
 def safe_name(text: str) -> str:

@@ -1,0 +1,31 @@
+"""The table of a comparison as Markdown, for a report or a page of documentation."""
+
+from typing import Any
+
+HEADINGS = ("algorithm", "lr", "accuracy %", "averaged model %", "loss", "spread", "MB sent")
+
+
+def to_markdown(document: dict[str, Any]) -> str:
+    """Return what `results.json` holds as a page: the setting, and a row an algorithm, the best first."""
+    lines = [
+        f"# {document['task']} with {document['model']}, {document['network']}, delay {document['delay']}",
+        "",
+        f"{document['epochs']} epochs, {document['seeds']} seeds: mean ± standard deviation over seeds of the mean test",
+        "accuracy of the agents. *Averaged model*: that of the mean of all agents. *Spread*: mean distance from it.",
+        "",
+        f"| {' | '.join(HEADINGS)} |",
+        f"|---|{'---:|' * (len(HEADINGS) - 1)}",
+    ]
+    for row in sorted(document["results"], key=lambda row: -row["accuracy_mean"]):
+        diverged = f" ({row['diverged']} of {len(row['seeds'])} diverged)" if row["diverged"] else ""
+        cells = (
+            row["label"].replace("/", " "),
+            f"{row['lr']:g}",
+            f"{100 * row['accuracy_mean']:.1f} ± {100 * row['accuracy_std']:.1f}{diverged}",
+            f"{100 * row['accuracy_average_model']:.1f}",
+            f"{row['loss_mean']:.3f}",
+            f"{row['consensus_distance']:.2f}",
+            f"{row['bytes_sent'] / 1e6:.0f}",
+        )
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
