@@ -10,8 +10,8 @@ def to_markdown(document: dict[str, Any]) -> str:
     lines = [
         f"# {document['task']} with {document['model']}, {document['network']}, delay {document['delay']}",
         "",
-        f"{document['epochs']} epochs, {document['seeds']} seeds: mean ± standard deviation over seeds of the mean test",
-        "accuracy of the agents. *Averaged model*: that of the mean of all agents. *Spread*: mean distance from it.",
+        f"{document['epochs']} epochs, {document['seeds']} seeds: mean ± standard deviation over seeds of the mean",
+        "test accuracy of the agents. *Averaged model*: that of the mean of all agents. *Spread*: mean distance from it.",
         "",
         f"| {' | '.join(HEADINGS)} |",
         f"|---|{'---:|' * (len(HEADINGS) - 1)}",
