@@ -11,7 +11,7 @@ def to_markdown(document: dict[str, Any]) -> str:
         f"# {document['task']} with {document['model']}, {document['network']}, delay {document['delay']}",
         "",
         f"{document['epochs']} epochs, {document['seeds']} seeds: mean ± standard deviation over seeds of the mean",
-        "test accuracy of the agents. *Averaged model*: that of the mean of all agents. *Spread*: mean distance from it.",
+        "test accuracy of the agents. *Averaged model*: that of the mean of all agents. *Spread*: distance from it.",
         "",
         f"| {' | '.join(HEADINGS)} |",
         f"|---|{'---:|' * (len(HEADINGS) - 1)}",
