@@ -18,7 +18,17 @@ def test_compare_folds_seeds_into_mean_and_deviation(command, tmp_path):
     arguments = ("compare", *SHORT, "-a", ",".join(labels), "--seeds", 3, "--seed", 4, "--out", "report", "--json")
     document = command.well(*arguments).document
     assert json.loads((tmp_path / "report/results.json").read_text()) == document
-    assert set(document) == {"network", "delay", "task", "model", "epochs", "seeds", "results", "report_dir"}
+    assert set(document) == {
+        "network",
+        "delay",
+        "task",
+        "model",
+        "epochs",
+        "seeds",
+        "validation",
+        "results",
+        "report_dir",
+    }
     assert (document["network"], document["delay"], document["seeds"]) == ("paper-1", 5, 3)
     assert [row["label"] for row in document["results"]] == labels
     for row in document["results"]:
@@ -126,3 +136,25 @@ def test_the_markdown_table_has_every_algorithm_the_best_first(command):
         f"{100 * best['accuracy_average_model']:.1f}",
     ]
     assert all(len(row) == len(rows[0]) == 7 for row in rows)
+
+
+def test_an_interrupted_comparison_goes_on(command, monkeypatch):
+    compare = ("compare", *SHORT, "-a", "sync,c-asgd", "--seeds", 2, "--json")
+    whole = command.well(*compare, "--out", "whole").document
+    begun = []
+
+    def run(self, *arguments, **values):
+        begun.append(self.settings.seed)
+        if len(begun) == 3:
+            raise KeyboardInterrupt
+        return finish(self, *arguments, **values)
+
+    finish = Training.run
+    monkeypatch.setattr(Training, "run", run)
+    stopped = command(*compare, "--out", "parts")
+    assert stopped.status == 130 and "the same command with --out parts goes on" in stopped.err
+    parts = command.well(*compare, "--out", "parts").document
+    assert len(begun) == 3 + 2  # two were kept
+    varying = {"seconds": None}
+    assert [{**row, **varying} for row in parts["results"]] == [{**row, **varying} for row in whole["results"]]
+    assert "already exists" in command.refused(*compare, "--out", "parts")

@@ -128,7 +128,7 @@ def test_rates_of_other_settings_and_unknown_files_are_refused(command):
     assert "--lr 0.5 cannot be" in command.refused(*compare, "tuned.json", "-a", "sync", *SHORT, "--lr", 0.5)
     assert "cannot read 'none.json'" in command.refused(*compare, "none.json", "-a", "sync", *SHORT)
     Path("odd.json").write_text("{}")
-    assert "was not written by gossamer tune" in command.refused(*compare, "odd.json", "-a", "sync", *SHORT)
+    assert "is damaged or not written by gossamer tune" in command.refused(*compare, "odd.json", "-a", "sync", *SHORT)
     assert "was tuned with epochs=3" in command.refused("tune", "-a", "sync", *SHORT, "--epochs", 4)
 
 
@@ -168,3 +168,44 @@ def test_all_leaves_out_what_the_network_does_not_allow(command):
     assert all("link" in line for line in left_out) and not any(
         f" {label}:" in line for label in labels for line in left_out
     )
+
+
+def test_a_rate_belongs_to_the_options_it_was_found_with(command):
+    command.well("tune", "-a", "local-sgd", *SHORT, "--rates", "0.1,1", "--every", 2)
+    assert list(json.loads(Path("tuned.json").read_text())["best"]) == ["local-sgd/every=2"]
+    compare = ("compare", *SHORT, "--seeds", 1, "--no-plots", "--tuned", "tuned.json", "--json")
+    rows = command.well(*compare, "-a", "local-sgd/every=2").document["results"]
+    assert rows[0]["lr"] in (0.1, 1.0, 0.01, 10.0)
+    assert "'local-sgd/every=3' is not in" in command.refused(*compare, "-a", "local-sgd", "--every", 3)
+    assert "names a learning rate" in command.refused(*compare, "-a", "local-sgd/every=2/lr=0.7")
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda document: document["best"]["sync"].update(lr="abc"),
+        lambda document: document["best"].update(sync=3),
+        lambda document: document["best"]["sync"].update(lr=-1),
+        lambda document: document["trials"][0].update(accuracy="x"),
+        lambda document: document["trials"][0].update(lr=None),
+        lambda document: document.update(best=[]),
+    ],
+)
+def test_a_damaged_file_is_refused(command, harm):
+    command.well("tune", "-a", "sync", *SHORT, "--rates", "0.1,1")
+    document = json.loads(Path("tuned.json").read_text())
+    harm(document)
+    Path("tuned.json").write_text(json.dumps(document))
+    says = "'tuned.json' is damaged or not written by gossamer tune"
+    assert says in command.refused("compare", "-a", "sync", *SHORT, "--tuned", "tuned.json")
+    assert says in command.refused("tune", "-a", "sync", *SHORT)
+
+
+def test_the_file_is_looked_at_before_anything_runs(command):
+    assert "cannot write into 'nowhere'" in command.refused("tune", "-a", "sync", *SHORT, "--out", "nowhere/tuned.json")
+
+
+def test_held_out_data_is_called_so(command):
+    out = command.well("compare", "-a", "sync", *SHORT, "--seeds", 1, "--no-plots", "--validation", 0.3).out
+    assert "on held-out training data" in out
+    assert "held-out training data" in Path("reports/compare/results.md").read_text()

@@ -101,16 +101,16 @@ def demo(
 def entries_of(algorithms: str, values: dict[str, Any], preset: str | None) -> list[Entry]:
     """Return the algorithms that were asked for; of `all`, those that the network and the settings allow."""
     names = split_algorithms(algorithms)
-    entries = plan([*algorithm_names(), "pc-asgd/theta=pv"] if names == ["all"] else names, values, preset)
+    everything = [*algorithm_names(), "pc-asgd/theta=pv"] if "all" in names else []
+    named = [name for name in names if name != "all"]
+    entries = plan([*(name for name in everything if name not in named), *named], values, preset)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StabilityWarning)  # the runs themselves will say it
-        if names != ["all"]:
-            check_all(entries)
-            return entries
+        check_all([entry for entry in entries if entry.label in named])
         possible = []
         for entry in entries:
             try:
-                check_all([entry])
+                check_all([entry] if entry.label not in named else [])
                 possible.append(entry)
             except UserError as error:
                 print(f"gossamer: without {entry.label}: {error}", file=sys.stderr)
@@ -125,7 +125,7 @@ def _compare(
     try:
         runs, network = _run_with_bars(entries, list(range(first, first + seeds)), folder)
     except KeyboardInterrupt:
-        print(f"gossamer: interrupted; the runs so far are in {folder / 'runs'}", file=sys.stderr)
+        print(f"gossamer: interrupted; the same command with --out {folder} goes on", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
     rows = summarise(runs)
     document = {
@@ -135,6 +135,7 @@ def _compare(
         "model": runs[0].summary["model"],
         "epochs": runs[0].summary["epochs"],
         "seeds": seeds,
+        "validation": entries[0].settings.validation,
         "results": rows,
         "report_dir": str(folder),
     }
@@ -145,9 +146,10 @@ def _compare(
         return
     title = (
         f"{document['task']}, {document['network']}, delay {document['delay']}, {seeds} seed{'s' if seeds > 1 else ''}"
+        f"{', on held-out training data' if document['validation'] else ''}"
     )
     print_table(comparison_table(rows, title, tuned=tuned))
-    print(f"{drawn} plots, results.json and all runs are in {folder}")
+    print(f"{f'{drawn} plots, ' if drawn else ''}results.json, results.md and all runs are in {folder}")
 
 
 def _draw(folder: Path, runs: list[Run], network: Network) -> int:
@@ -159,7 +161,8 @@ def _draw(folder: Path, runs: list[Run], network: Network) -> int:
 def _new_folder(out_dir: Path | None) -> Path:
     """Make the report's folder."""
     folder = out_dir or unused_folder(Path("reports"), "compare")
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if folder.exists() and (not folder.is_dir() or names - {"runs"}):
         raise UserError(f"'{folder}' already exists; choose another --out")
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -12,6 +12,7 @@ from rich.table import Table
 from gossamer.engine.folder import to_json
 from gossamer.engine.training import OnStep
 
+WIDE = 110  # columns of a table that goes to a file or a pipe; it takes no more than it needs
 out = Console()
 err = Console(stderr=True)
 
@@ -23,7 +24,7 @@ def print_json(document: dict[str, Any] | list[dict[str, Any]]) -> None:
 
 def print_table(table: Table) -> None:
     """Print a table whole; on a narrow terminal its lines wrap rather than lose columns."""
-    Console(width=max(80, out.width)).print(table)
+    Console(width=max(80, out.width) if out.is_terminal else WIDE).print(table)
 
 
 def make_progress() -> Progress:
@@ -57,7 +58,7 @@ def comparison_table(rows: list[dict[str, Any]], title: str, *, tuned: bool = Fa
     It fits 80 columns: 'average' is the accuracy of the mean of all models, 'spread' the mean distance from it.
     """
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("algorithm", overflow="fold")
+    table.add_column("algorithm", overflow="fold", min_width=min(16, max(len(row["label"]) for row in rows)))
     if tuned:
         table.add_column("lr", justify="right", no_wrap=True)
     for heading in ("accuracy %", "average", "loss", "spread", "predict", "MB", "s"):

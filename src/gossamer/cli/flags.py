@@ -54,8 +54,12 @@ def _flags() -> list[inspect.Parameter]:
             owners.setdefault(name, []).append(rule["name"])
     for name, description in options.items():
         everywhere = len(owners[name]) == len(describe_algorithms())
-        help_text = description["help"] + ("" if everywhere else f" ({', '.join(owners[name])})")
-        flags.append(_flag(name, {**description, "help": help_text}, "Options of the algorithm"))
+        of = {rule["name"]: rule["options"][name] for rule in describe_algorithms() if name in rule["options"]}
+        shown = {**description, "help": description["help"] + ("" if everywhere else f" ({', '.join(owners[name])})")}
+        if len({str(each["default"]) for each in of.values()}) > 1:  # one flag, and a default for each
+            each = ", ".join(f"{owner} {about['default']}" for owner, about in of.items())
+            shown |= {"default": "", "help": f"{shown['help']} (default {each})"}
+        flags.append(_flag(name, shown, "Options of the algorithm"))
     return flags
 
 

@@ -18,7 +18,7 @@ from gossamer.engine.training import OnStep, Training
 from gossamer.errors import StabilityWarning, UserError, read_number
 from gossamer.experiments.compare import Entry
 from gossamer.experiments.search import KINDS, RATES, Search
-from gossamer.experiments.tune import Notebook
+from gossamer.experiments.tune import Notebook, key_of
 from gossamer.experiments.tune import tune as tune_one
 
 SHORTEST = 4  # delays: a shorter run says nothing about an algorithm under delay
@@ -48,8 +48,8 @@ def tune(
 ) -> None:
     """Find a learning rate for each algorithm on held-out training data.
 
-    Holds a fifth of the training data out (--validation) and never looks at the test data. Where the best rate lies at
-    the edge, goes on beyond it. `gossamer compare --tuned FILE` uses what was found.
+    Holds a fifth of the training data out (--validation, here 0.2 by default) and never looks at the test data.
+    Where the best rate lies at the edge, goes on beyond it. `gossamer compare --tuned FILE` uses what was found.
 
     Example: gossamer tune --algorithms d-asgd,pc-asgd,dm-asgd --epochs 100 --out tuned.json
     """
@@ -64,14 +64,14 @@ def tune(
             "validation must be above 0 here, got 0: rates are judged on data held out; use for example 0.2"
         )
     notebook = Notebook(out, entries[0].settings)
-    plan = Search(search, tuple(read_number("rates", text) for text in rates.split(",")), _shortest(entries[0]))
+    plan = Search(search, tuple(read_number("a rate", text) for text in rates.split(",")), _shortest(entries[0]))
     first = entries[0].settings.seed
     try:
         _run_with_bars(entries, plan, notebook, list(range(first, first + seeds)))
     except KeyboardInterrupt:
         print(f"gossamer: interrupted; what was tried is in {out}, the same command goes on", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
-    found = {entry.label: notebook.best[entry.label] for entry in entries}
+    found = {key_of(entry): notebook.best[key_of(entry)] for entry in entries}
     if json:
         print_json({"file": str(out), "best": found, "settings": notebook.settings})
         return

@@ -240,6 +240,7 @@ class Training:
             "model": self.task.model_name,
             "seed": settings.seed,
             "epochs": settings.epochs,
+            "validation": settings.validation,
             "iterations": self.simulation.t,
             "accuracy_mean": statistics.fmean(last["accuracy"]),
             "accuracy_std": statistics.pstdev(last["accuracy"]),

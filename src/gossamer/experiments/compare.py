@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import json
 import re
+import shutil
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -72,9 +73,28 @@ def run_all(
     for entry, seed in itertools.product(entries, seeds):
         training = Training(dataclasses.replace(entry.settings, seed=seed))
         path = folder / "runs" / f"{safe_name(entry.label)}-seed{seed}"
+        done = _finished(path, training)
+        if done is not None:
+            yield Run(entry.label, seed, *done), training.network
+            continue
+        shutil.rmtree(path, ignore_errors=True)  # of an interrupted comparison, which this one continues
         run_folder = RunFolder.create(path, training.settings, training.network)
         result = training.run(run_folder, on_run(entry, seed, training.steps))
         yield Run(entry.label, seed, result.summary, result.history), training.network
+
+
+def _finished(path: Path, training: Training) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
+    """Return summary and history of a run that an interrupted comparison has finished with the same settings."""
+    if not path.exists():
+        return None
+    try:
+        folder, settings = RunFolder.open(path)
+        summary = folder.read_summary()
+        rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    except (UserError, OSError, ValueError):
+        return None
+    whole = summary.get("status") == "finished" and settings.digest() == training.settings.digest()
+    return (summary, rows) if whole and rows else None
 
 
 def summarise(runs: list[Run]) -> list[dict[str, Any]]:

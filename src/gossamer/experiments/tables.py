@@ -7,11 +7,13 @@ HEADINGS = ("algorithm", "lr", "accuracy %", "averaged model %", "loss", "spread
 
 def to_markdown(document: dict[str, Any]) -> str:
     """Return what `results.json` holds as a page: the setting, and a row an algorithm, the best first."""
+    seeds = f"{document['seeds']} seed{'s' if document['seeds'] > 1 else ''}"
+    data = "held-out training data" if document.get("validation") else "test data"
     lines = [
         f"# {document['task']} with {document['model']}, {document['network']}, delay {document['delay']}",
         "",
-        f"{document['epochs']} epochs, {document['seeds']} seeds: mean ± standard deviation over seeds of the mean",
-        "test accuracy of the agents. *Averaged model*: that of the mean of all agents. *Spread*: distance from it.",
+        f"{document['epochs']} epochs, {seeds}: mean ± standard deviation over seeds of the agents' mean accuracy on",
+        f"{data}. *Averaged model*: that of the mean of all agents. *Spread*: mean distance from it.",
         "",
         f"| {' | '.join(HEADINGS)} |",
         f"|---|{'---:|' * (len(HEADINGS) - 1)}",

@@ -7,6 +7,7 @@ later search goes on and `gossamer compare --tuned` takes its rates.
 
 import dataclasses
 import json
+import os
 import statistics
 import time
 from collections.abc import Callable
@@ -14,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gossamer.algorithms import parse_algorithm
 from gossamer.engine.checkpoint import write_text
 from gossamer.engine.folder import to_json
 from gossamer.engine.parts import DEFAULT_DELAY
-from gossamer.engine.settings import SETTING_NAMES, Settings
+from gossamer.engine.settings import LARGEST_LR, SETTING_NAMES, Settings
 from gossamer.engine.training import OnStep, Training
 from gossamer.errors import UserError
 from gossamer.experiments.compare import Entry
@@ -30,6 +32,12 @@ _APART = (
 )
 ESSENTIAL = tuple(name for name in SETTING_NAMES if name not in _APART)
 NEVER = 2**40  # an evaluation after so many steps is one at the end
+
+
+def key_of(entry: Entry) -> str:
+    """Return what a rate belongs to: the algorithm with all its options, however they were given."""
+    options = sorted(entry.settings.options.items())
+    return "/".join([entry.settings.algorithm, *(f"{name}={value}" for name, value in options)])
 
 
 @dataclass(frozen=True)
@@ -59,6 +67,8 @@ class Notebook:
     def __init__(self, path: Path, settings: Settings) -> None:
         """Open the file, or begin a new one; refuse one that belongs to other settings."""
         self.path = path
+        if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+            raise UserError(f"cannot write into '{path.parent}'; make that folder or choose another --out")
         self.settings = essentials(settings) | {"validation": settings.validation}
         self.trials: list[Trial] = []
         self.best: dict[str, dict[str, Any]] = {}
@@ -93,12 +103,27 @@ def read_notebook(path: Path) -> dict[str, Any]:
     """Read what `gossamer tune` wrote."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        _ = document["settings"], document["best"], [Trial(**trial) for trial in document["trials"]]
+        _check_document(document)
     except OSError as error:
         raise UserError(f"cannot read '{path}' ({error.strerror}); give a file that gossamer tune wrote") from None
-    except (ValueError, KeyError, TypeError):
-        raise UserError(f"'{path}' was not written by gossamer tune; give one that was") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UserError(f"'{path}' is damaged or not written by gossamer tune; give one that is whole") from None
     return document  # type: ignore[no-any-return]
+
+
+def _check_document(document: dict[str, Any]) -> None:
+    """Raise ValueError, KeyError or TypeError for what `gossamer tune` did not write."""
+    rates = [found["lr"] for found in document["best"].values()]
+    for trial in (Trial(**each) for each in document["trials"]):
+        rates.append(trial.lr)
+        named = isinstance(trial.label, str) and isinstance(trial.epochs, int) and isinstance(trial.seed, int)
+        reached = (trial.accuracy, trial.loss)
+        if not named or not all(value is None or isinstance(value, int | float) for value in reached):
+            raise ValueError("a trial is damaged")
+    if not all(isinstance(rate, int | float) and 0 < rate <= LARGEST_LR for rate in rates):
+        raise ValueError("a rate is damaged")
+    if not isinstance(document["settings"], dict):
+        raise TypeError("the settings are damaged")
 
 
 def check_same(tuned: dict[str, Any], wanted: dict[str, Any], path: Path) -> None:
@@ -119,6 +144,7 @@ def tune(
     on_trial: Callable[[str, float, int, int], OnStep | None],
 ) -> dict[str, Any]:
     """Search the best rate of one algorithm; return it with what it reached, and keep both in the notebook."""
+    key = key_of(entry)
 
     def score(lr: float, epochs: int) -> Score:
         trials = [_trial(entry, lr, epochs, seed, notebook, on_trial) for seed in seeds]
@@ -130,9 +156,9 @@ def tune(
         )
 
     lr, (accuracy, _), at_edge = search.run(score, entry.settings.epochs)
-    found = {"lr": lr, "accuracy": accuracy if accuracy >= 0 else None, "at_edge": at_edge}
-    found["trials"] = sum(trial.label == entry.label for trial in notebook.trials)
-    notebook.best[entry.label] = found
+    found = {"lr": lr, "accuracy": accuracy if accuracy >= 0 else None, "at_edge": at_edge, "seeds": len(seeds)}
+    found["trials"] = sum(trial.label == key for trial in notebook.trials)
+    notebook.best[key] = found
     notebook.write()
     return found
 
@@ -145,7 +171,7 @@ def _trial(
     notebook: Notebook,
     on_trial: Callable[[str, float, int, int], OnStep | None],
 ) -> Trial:
-    known = notebook.find(entry.label, lr, epochs, seed)
+    known = notebook.find(key_of(entry), lr, epochs, seed)
     if known is not None:
         return known
     begun = time.perf_counter()
@@ -153,7 +179,7 @@ def _trial(
     summary = training.run(on_step=on_trial(entry.label, lr, training.steps, seed)).summary
     finished = summary["status"] == "finished"
     trial = Trial(
-        label=entry.label,
+        label=key_of(entry),
         lr=lr,
         epochs=epochs,
         seed=seed,
@@ -171,11 +197,12 @@ def with_tuned_rates(entries: list[Entry], path: Path) -> list[Entry]:
     tuned = []
     for entry in entries:
         check_same(document["settings"], essentials(entry.settings), path)
-        found = document["best"].get(entry.label)
+        key = key_of(entry)
+        if "lr" in parse_algorithm(entry.label)[1]:
+            raise UserError(f"'{entry.label}' names a learning rate, and those are in '{path}'; leave one out")
+        found = document["best"].get(key)
         if found is None:
-            known = ", ".join(document["best"])
-            raise UserError(
-                f"'{entry.label}' is not in '{path}', which has {known}; run gossamer tune --algorithms {entry.label}"
-            )
+            known = ", ".join(document["best"]) or "none yet"
+            raise UserError(f"'{key}' is not in '{path}', which has {known}; run gossamer tune --algorithms {key}")
         tuned.append(Entry(entry.label, dataclasses.replace(entry.settings, lr=found["lr"])))
     return tuned

@@ -24,7 +24,11 @@ from gossamer.shapes import Float, Tensor
 class DelayAdaptive(ServerBased):
     """Delay-adaptive ASGD: a server that scales gradients by their age."""
 
-    rule: str = option("inverse", "what an old gradient counts for: 1/(1 + age)", choices=("inverse", "cutoff"))
+    rule: str = option(
+        "inverse",
+        "what an old gradient counts for: 1/(1 + age), or all or nothing by its age",
+        choices=("inverse", "cutoff"),
+    )
     limit: int = option(10, "for rule=cutoff: the oldest gradient that counts, in steps")
 
     def __post_init__(self) -> None:
