@@ -1,4 +1,5 @@
 import json
+import math
 import statistics
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from gossamer.algorithms import algorithm_class, parse_algorithm
 from gossamer.cli.compare import DEMO, FAMILY
 from gossamer.engine import Training
 from gossamer.experiments.compare import plan, safe_name, split_algorithms, unused_folder
+from gossamer.experiments.tables import to_markdown
 
 SHORT = ("--epochs", 2, "--delay", 5, "--model", "linear", "--no-plots")
 
@@ -158,3 +160,10 @@ def test_an_interrupted_comparison_goes_on(command, monkeypatch):
     varying = {"seconds": None}
     assert [{**row, **varying} for row in parts["results"]] == [{**row, **varying} for row in whole["results"]]
     assert "already exists" in command.refused(*compare, "--out", "parts")
+
+
+def test_what_is_not_finite_is_a_dash_in_the_table():
+    row = {"label": "p-asgd", "lr": 1.0, "accuracy_mean": 0.1, "accuracy_std": 0.0, "accuracy_average_model": 0.1}
+    row |= {"loss_mean": math.nan, "consensus_distance": None, "bytes_sent": 0, "diverged": 1, "seeds": [0, 1]}
+    document = {"task": "t", "model": "m", "network": "n", "delay": 1, "epochs": 1, "seeds": 2, "results": [row]}
+    assert "| p-asgd | 1 | 10.0 ± 0.0 (1 of 2 diverged) | 10.0 | - | - | 0 |" in to_markdown(document)

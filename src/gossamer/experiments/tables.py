@@ -1,5 +1,6 @@
 """The table of a comparison as Markdown, for a report or a page of documentation."""
 
+import math
 from typing import Any
 
 HEADINGS = ("algorithm", "lr", "accuracy %", "averaged model %", "loss", "spread", "MB sent")
@@ -25,9 +26,14 @@ def to_markdown(document: dict[str, Any]) -> str:
             f"{row['lr']:g}",
             f"{100 * row['accuracy_mean']:.1f} ± {100 * row['accuracy_std']:.1f}{diverged}",
             f"{100 * row['accuracy_average_model']:.1f}",
-            f"{row['loss_mean']:.3f}",
-            f"{row['consensus_distance']:.2f}",
+            _finite(row["loss_mean"], 3),
+            _finite(row["consensus_distance"], 2),
             f"{row['bytes_sent'] / 1e6:.0f}",
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _finite(value: float | None, digits: int) -> str:
+    """Return a number, or a dash for what is none: in a file that is null."""
+    return f"{value:.{digits}f}" if value is not None and math.isfinite(value) else "-"
