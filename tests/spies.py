@@ -118,6 +118,7 @@ def row_of(call: Call, i: int) -> tuple[gm.Own, gm.Inbox, gm.Weights, gm.Noise |
         previous=row(call.own.previous),
         place=replace(call.own.place, agents=row(call.own.place.agents), share=row(call.own.place.share)),
         state=rows(call.own.state),
+        sent=rows(call.own.sent),
         evaluate=OneAgent(call.own.evaluate, i, n),
     )
     late = tuple(

@@ -65,6 +65,7 @@ class Own:
     evaluate: Evaluate | None = None
     place: Place | None = None
     state: Mapping[str, Tensor] = field(default_factory=dict)  # what the rule keeps, one row an agent
+    sent: Mapping[str, Float[Tensor, "a _"]] = field(default_factory=dict)  # in `step`: what `send` has returned
 
 
 @dataclass(frozen=True)

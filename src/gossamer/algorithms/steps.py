@@ -18,16 +18,27 @@ SPARSE_SHARE = 4  # a matrix is sparse when fewer than one in so many weights is
 
 def mix_heard(own: Own, inbox: Inbox, weights: Weights) -> Float[Tensor, "a d"]:
     """Return sum_{j in R} w_ij x_j + sum_{k in R^c} w_ik x_k(t - tau_ik) over all that was heard."""
+    return _mix_heard(own.x, inbox.fresh, inbox, weights, "x")
+
+
+def mix_part(own: Float[Tensor, "a d"], inbox: Inbox, weights: Weights, name: str) -> Float[Tensor, "a d"]:
+    """Return the same mean of another part of the messages, of which `own` is the agents' own of this step."""
+    return _mix_heard(own, inbox.message[name], inbox, weights, name)
+
+
+def _mix_heard(
+    own: Float[Tensor, "a d"], fresh: Float[Tensor, "n d"], inbox: Inbox, weights: Weights, name: str
+) -> Float[Tensor, "a d"]:
     share = 1 / weights.mass
-    mixed = _mix(own, inbox, weights.own * share, scale_rows(share, weights.fresh))
+    mixed = _mix(own, fresh, weights.own * share, scale_rows(share, weights.fresh))
     for late in inbox.late:
-        add_product(mixed, scale_rows(share, late.weights), late.message["x"])
+        add_product(mixed, scale_rows(share, late.weights), late.message[name])
     return mixed
 
 
 def mix_reliable(own: Own, inbox: Inbox, weights: Weights) -> Float[Tensor, "a d"]:
     """Return sum_{j in R} w~_ij x_j: late neighbours are clipped."""
-    return _mix(own, inbox, weights.clip_own, weights.clip_fresh)
+    return _mix(own.x, inbox.fresh, weights.clip_own, weights.clip_fresh)
 
 
 def blend(inbox: Inbox, weights: Weights, theta: Float[Tensor, " a"]) -> tuple[Inbox, Weights]:
@@ -47,12 +58,15 @@ def blend(inbox: Inbox, weights: Weights, theta: Float[Tensor, " a"]) -> tuple[I
 
 
 def _mix(
-    own: Own, inbox: Inbox, own_weights: Float[Tensor, " a"], weights: Float[Tensor, "a n"]
+    own: Float[Tensor, "a d"],
+    fresh: Float[Tensor, "n d"],
+    own_weights: Float[Tensor, " a"],
+    weights: Float[Tensor, "a n"],
 ) -> Float[Tensor, "a d"]:
-    if inbox.fresh is own.x and not _is_sparse(weights):  # all agents are here, and current: one product does
-        return (weights + torch.diag(own_weights)) @ own.x
-    mixed = scale_rows(own_weights, own.x)
-    add_product(mixed, weights, inbox.fresh)
+    if fresh is own and not _is_sparse(weights):  # all agents are here, and current: one product does
+        return (weights + torch.diag(own_weights)) @ own
+    mixed = scale_rows(own_weights, own)
+    add_product(mixed, weights, fresh)
     return mixed
 
 

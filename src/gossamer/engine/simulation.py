@@ -173,8 +173,9 @@ class Simulation:
             place=self.place,
             state=self.state,
         )
-        inbox, weights, ages = self.mailbox.deliver(t, {"x": x, "g": g, "v": v, **self.algorithm.send(own)})
-        own = dataclasses.replace(own, previous=self.mailbox.previous(t))
+        sent = self.algorithm.send(own)
+        inbox, weights, ages = self.mailbox.deliver(t, {"x": x, "g": g, "v": v, **sent})
+        own = dataclasses.replace(own, previous=self.mailbox.previous(t), sent=sent)
         update = self.algorithm.step(own, inbox, weights, self._noise(t))
         extra = 0
         if self.statistics is not None:

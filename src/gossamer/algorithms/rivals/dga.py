@@ -59,7 +59,7 @@ class Dga(Algorithm):
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
         """Return the own steps, corrected by what is known of the neighbours'."""
         assert own.place is not None
-        steps = self.send(own)["steps"]
+        steps = own.sent["steps"]
         shares = _shares(own.place.network, own.x.device)[own.place.agents]
         x = steps + heard_total(inbox, weights, shares, "steps")
         x -= _held(shares, weights.fresh) * inbox.own["steps"]

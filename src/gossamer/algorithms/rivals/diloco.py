@@ -113,7 +113,7 @@ class DiLoCo(Algorithm):
         way = (used + (across - state["heard_across"])).to(own.x.dtype)
         momentum = mu * state["momentum"] + way
         anchor = state["anchor"] - self.outer_lr * (mu * momentum + way)
-        kept = {"anchor": anchor, "momentum": momentum, **self.send(own)}
+        kept = {"anchor": anchor, "momentum": momentum, **own.sent}
         kept |= {"heard_inside": inside, "heard_across": across}
         kept |= {"previous": island} if self.mode == "delayed" else {}
         return Update(self.descend(own, anchor.clone()), state=kept)

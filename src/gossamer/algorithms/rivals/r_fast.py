@@ -16,7 +16,7 @@ import torch
 from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Place, Update, Weights
 from gossamer.algorithms.registry import register
 from gossamer.algorithms.rivals.totals import heard_total, push_weights, refuse_mixed_point
-from gossamer.algorithms.steps import add_product, scale_rows
+from gossamer.algorithms.steps import mix_part
 from gossamer.shapes import Float, Tensor
 
 
@@ -52,19 +52,10 @@ class RFast(Algorithm):
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
         """Mix the states that were heard; keep a part of the tracker and add what arrived."""
         assert own.place is not None
-        sent, z = self.send(own), own.v + own.state["offset"]
+        sent, z = own.sent, own.v + own.state["offset"]
         kept, shares = push_weights(own.place)
         heard = heard_total(inbox, weights, shares, "pushed")
         arrived = (heard - own.state["heard"]).to(z.dtype)
         offset = kept.to(z.dtype) * z + arrived - own.v
-        x = _mix_heard(sent["u"], inbox, weights)
+        x = mix_part(sent["u"], inbox, weights, "u")
         return Update(x, state={"offset": offset, "pushed": sent["pushed"], "heard": heard})
-
-
-def _mix_heard(u: Float[Tensor, "a d"], inbox: Inbox, weights: Weights) -> Float[Tensor, "a d"]:
-    share = 1 / weights.mass
-    mixed = scale_rows(weights.own * share, u)
-    add_product(mixed, scale_rows(share, weights.fresh), inbox.message["u"])
-    for late in inbox.late:
-        add_product(mixed, scale_rows(share, late.weights), late.message["u"])
-    return mixed

@@ -152,7 +152,7 @@ class ServerBased(Algorithm):
     def _pushes(self, row: Int[Tensor, "1"], server: Own, inbox: Inbox, weights: Weights) -> Iterator[Pushes]:
         assert server.place is not None
         number, dtype = self.server_in(server.place.network), server.x.dtype
-        of_server = {"x": server.x, "g": server.g, **self.send(server)}
+        of_server = {"x": server.x, "g": server.g, **server.sent}
         yield Pushes(slice(number, number + 1), torch.ones_like(server.x[:, :1]), of_server)
         assert inbox.new is not None
         yield Pushes(slice(None), inbox.new.index_select(0, row).to(dtype), inbox.message)
@@ -174,5 +174,8 @@ def _row_of(own: Own, row: Int[Tensor, "1"]) -> Own:
     assert own.place is not None
     g = own.g.index_select(0, row)
     place = replace(own.place, agents=own.place.agents.index_select(0, row), share=own.place.share.index_select(0, row))
-    state = {name: kept.index_select(0, row) for name, kept in own.state.items()}
-    return replace(own, x=own.x.index_select(0, row), g=g, v=g, previous=None, evaluate=None, place=place, state=state)
+    state, sent = (
+        {name: of_all.index_select(0, row) for name, of_all in all_.items()} for all_ in (own.state, own.sent)
+    )
+    x = own.x.index_select(0, row)
+    return replace(own, x=x, g=g, v=g, previous=None, evaluate=None, place=place, state=state, sent=sent)

@@ -66,7 +66,7 @@ class Sgp(Algorithm):
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
         """Add what arrived; the model is the ratio."""
         assert own.place is not None
-        state, dtype, sent = own.state, own.x.dtype, self.send(own)
+        state, dtype, sent = own.state, own.x.dtype, own.sent
         kept, shares = push_weights(own.place)
         heard, heard_weight = (heard_total(inbox, weights, shares, name) for name in self.message)
         kept = kept.to(dtype)
