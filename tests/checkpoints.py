@@ -4,7 +4,7 @@ import warnings
 
 import torch
 
-from gossamer.engine.checkpoint import Checkpoints
+from gossamer.state.checkpoint import Checkpoints
 
 
 def state(number):

@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 import gossamer as gm
-from gossamer.engine.local import LocalOptimizer
 from gossamer.engine.simulation import Simulation
 from gossamer.engine.trajectory import FunctionSource
+from gossamer.state.local import LocalOptimizer
 from helpers import World
 
 
@@ -101,8 +101,15 @@ class OneAgent:
 
 
 def row_of(call: Call, i: int) -> tuple[gm.Own, gm.Inbox, gm.Weights, gm.Noise | None]:
-    """The same step as agent i alone sees it: one row of everything of its own, all that it heard."""
+    """The same step as agent i alone sees it: one row of everything of its own, its neighbours' of what it heard."""
     n = len(call.own.x)
+    senders = call.own.place.network.links[i].nonzero()[:, 0]
+
+    def heard(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {name: tensor[senders] for name, tensor in tensors.items()}
+
+    def between(tensor: torch.Tensor | None) -> torch.Tensor | None:
+        return None if tensor is None else tensor[i : i + 1, senders]
 
     def row(tensor: torch.Tensor | None) -> torch.Tensor | None:
         return None if tensor is None else tensor[i : i + 1]
@@ -116,16 +123,33 @@ def row_of(call: Call, i: int) -> tuple[gm.Own, gm.Inbox, gm.Weights, gm.Noise |
         g=row(call.own.g),
         v=row(call.own.v),
         previous=row(call.own.previous),
-        place=replace(call.own.place, agents=row(call.own.place.agents), share=row(call.own.place.share)),
+        place=replace(
+            call.own.place, agents=row(call.own.place.agents), share=row(call.own.place.share), senders=senders
+        ),
         state=rows(call.own.state),
         sent=rows(call.own.sent),
         evaluate=OneAgent(call.own.evaluate, i, n),
     )
     late = tuple(
-        replace(group, weights=row(group.weights), own=rows(group.own), drift=row(group.drift), new=row(group.new))
+        replace(
+            group,
+            weights=between(group.weights),
+            message=heard(group.message),
+            own=rows(group.own),
+            drift=row(group.drift),
+            new=between(group.new),
+        )
         for group in call.inbox.late
     )
-    weights = gm.Weights(*(row(getattr(call.weights, part.name)) for part in fields(call.weights)))
+    all_weights = {part.name: getattr(call.weights, part.name) for part in fields(call.weights)}
+    weights = gm.Weights(**{name: between(w) if w.ndim == 2 else row(w) for name, w in all_weights.items()})
     noise = None if call.noise is None else replace(call.noise, agent=row(call.noise.agent))
-    inbox = replace(call.inbox, late=late, own=rows(call.inbox.own), new=row(call.inbox.new))
+    inbox = replace(
+        call.inbox,
+        fresh=call.inbox.fresh[senders],
+        late=late,
+        message=heard(call.inbox.message),
+        own=rows(call.inbox.own),
+        new=between(call.inbox.new),
+    )
     return own, inbox, weights, noise

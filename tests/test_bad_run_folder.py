@@ -9,7 +9,7 @@ import torch
 import gossamer as gm
 from checkpoints import spoil
 from command import files_under
-from gossamer.engine.checkpoint import Checkpoints, load_checkpoint
+from gossamer.state.checkpoint import Checkpoints, load_checkpoint
 
 SHORT = ("--epochs", 2, "--delay", 5)
 

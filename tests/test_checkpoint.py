@@ -11,7 +11,7 @@ import torch
 import gossamer as gm
 from checkpoints import loaded, same, saved, spoil, state
 from gossamer.engine import checkpoint
-from gossamer.engine.checkpoint import FORMAT, Checkpoints, load_checkpoint
+from gossamer.state.checkpoint import FORMAT, Checkpoints, load_checkpoint
 
 # What is in a file.
 

@@ -13,7 +13,7 @@ import pytest
 import gossamer as gm
 from checkpoints import loaded, same, saved, spoil, state
 from gossamer.engine import checkpoint
-from gossamer.engine.checkpoint import Checkpoints, load_checkpoint
+from gossamer.state.checkpoint import Checkpoints, load_checkpoint
 from gossamer.engine.folder import RunFolder
 
 # Killed at every instant of a save.

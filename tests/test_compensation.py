@@ -8,8 +8,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import gossamer as gm
 from gossamer.algorithms.compensation import geometric_sum
-from gossamer.engine.history import Drift, Ring
-from gossamer.engine.local import LocalOptimizer
+from gossamer.state.history import Drift, Ring
+from gossamer.state.local import LocalOptimizer
 from gossamer.engine.simulation import Simulation
 from gossamer.engine.trajectory import FunctionSource
 from helpers import Smooth

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gossamer.engine import Training
 from gossamer.engine.folder import RunFolder
-from gossamer.engine.history import Drift, Ring
+from gossamer.state.history import Drift, Ring
 from gossamer.engine.settings import make_settings
 
 WAYS = ("state", "bf16", "host")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import gossamer as gm
-from gossamer.engine.local import LocalOptimizer, Schedule
+from gossamer.state.local import LocalOptimizer, Schedule
 from gossamer.engine.simulation import Simulation
 from gossamer.engine.trajectory import FunctionSource
 from helpers import Smooth

@@ -9,7 +9,7 @@ import gossamer as gm
 from command import files_under
 from gossamer.engine import Training
 from gossamer.engine.folder import RunFolder
-from gossamer.engine.history import Drift
+from gossamer.state.history import Drift
 from runs import Crash, begin, crashing_at, outcome, take_up
 
 # Every algorithm, every kind of delay, every part of the state: momentum, sliding sums, many ages, chance.

@@ -11,13 +11,13 @@ One step is: the gradient; `send`, what goes out; the messages move; `step`, the
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import ClassVar, Protocol, runtime_checkable
 
 from gossamer.algorithms.options import option
 from gossamer.errors import UserError
 from gossamer.network import Network
-from gossamer.shapes import Bool, Float, Int, Tensor
+from gossamer.shapes import Bool, Float, Int, Shaped, Tensor
 
 
 class Past(enum.Enum):
@@ -49,6 +49,19 @@ class Place:
     network: Network
     agents: Int[Tensor, " a"]  # their numbers
     share: Float[Tensor, " a"]  # the size of an agent's data over the mean size: 1 when all have the same
+    senders: Int[Tensor, " n"] | None = None  # whose messages the n rows of an inbox are; None: all agents'
+
+    def among(self, matrix: Shaped[Tensor, "all all"]) -> Shaped[Tensor, "a n"]:
+        """Return the part of a matrix over all agents that lies between the updated ones and the senders."""
+        rows = matrix[self.agents]
+        return rows if self.senders is None else rows[:, self.senders]
+
+    def row_of(self, sender: int) -> int | None:
+        """Return where an agent's messages lie in an inbox; None where it is no sender."""
+        if self.senders is None:
+            return sender
+        found = (self.senders == sender).nonzero()
+        return int(found[0]) if len(found) else None
 
 
 @dataclass(frozen=True)
@@ -109,6 +122,10 @@ class Weights:
     mass: Float[Tensor, " a"]
     clip_own: Float[Tensor, " a"]
     clip_fresh: Float[Tensor, "a n"]
+
+    def to(self, like: Tensor) -> "Weights":
+        """Return the weights with another tensor's type and device."""
+        return Weights(*(getattr(self, part.name).to(like) for part in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -187,6 +204,11 @@ class Algorithm(ABC):
     def needs(self) -> frozenset[str]:
         """Names of the `Evaluate` methods the rule calls."""
         return frozenset({"gradient"} if self.gradient_at == "mixed" else ())
+
+    @property
+    def votes(self) -> bool:
+        """Whether agents decide together at every step: then only an engine that steps all of them can run the rule."""
+        return False
 
     @property
     def draws(self) -> bool:

@@ -63,6 +63,11 @@ class PcAsgd(Predicting):
         return parse_theta(self.theta)
 
     @property
+    def votes(self) -> bool:
+        """The criterion for the whole network goes by majority."""
+        return self.policy is None and self.scope == "network"
+
+    @property
     def draws(self) -> bool:
         """Chance is wanted for bernoulli and uniform."""
         return self.policy is not None and self.policy.draws

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from gossamer.cli.display import err, make_progress, print_json, print_table
 from gossamer.cli.interrupt import INTERRUPTED
-from gossamer.engine.checkpoint import write_text
+from gossamer.state.checkpoint import write_text
 from gossamer.experiments.bench import CASES, Plan, choose_cases, load_all, make_plan, save, to_markdown
 from gossamer.experiments.bench.cases import Case, run_case
 from gossamer.experiments.bench.render import to_facts, to_text_table

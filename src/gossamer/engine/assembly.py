@@ -11,7 +11,6 @@ from gossamer.engine.execution import Execution, choose_execution, make_executio
 from gossamer.engine.execution.base import Setup
 from gossamer.engine.feed import Feed
 from gossamer.engine.gradients import TaskSource
-from gossamer.engine.local import LocalOptimizer, Schedule
 from gossamer.engine.memory import Memory, check_fits, estimate
 from gossamer.engine.metrics import Evaluator
 from gossamer.engine.parts import arithmetic, check_device
@@ -21,6 +20,7 @@ from gossamer.engine.statistics import Statistics
 from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.shapes import Tensor
+from gossamer.state.local import LocalOptimizer, Schedule
 from gossamer.tasks import Task
 
 PREPARED_BYTES = 2**28

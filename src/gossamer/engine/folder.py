@@ -7,11 +7,11 @@ import os
 from pathlib import Path
 from typing import Any
 
-from gossamer.engine.checkpoint import Checkpoints, tells_of_a_full_disk, write_text
 from gossamer.engine.settings import Settings, make_settings, read_settings
 from gossamer.errors import UserError
 from gossamer.network import Network, PerLink, Scaled, Trace
 from gossamer.shapes import Tensor
+from gossamer.state.checkpoint import Checkpoints, tells_of_a_full_disk, write_text
 
 
 def to_json(value: Any) -> str:

@@ -5,15 +5,12 @@ from dataclasses import dataclass
 import torch
 
 from gossamer.algorithms import Algorithm, Inbox, Late, Past, Weights
-from gossamer.engine.checkpoint import part_of
-from gossamer.engine.history import Drift, Ring
+from gossamer.algorithms.parts import aliases, part_bytes, part_dtype, part_size, parts_sent
+from gossamer.algorithms.weighing import weigh
 from gossamer.network import NOTHING, Arrivals, Network
 from gossamer.shapes import Bool, Float, Int, Tensor
-
-
-def _alias(*, plain: bool) -> dict[str, str]:
-    """With plain SGD the direction is the gradient, so one vector is sent and kept for both."""
-    return {"v": "g"} if plain else {}
+from gossamer.state.checkpoint import part_of
+from gossamer.state.history import Drift, Ring
 
 
 def _arrivals(algorithm: Algorithm, network: Network, seed: int) -> Arrivals:
@@ -26,23 +23,13 @@ def _arrivals(algorithm: Algorithm, network: Network, seed: int) -> Arrivals:
     )
 
 
-def _without_aliases(names: tuple[str, ...], *, plain: bool) -> tuple[str, ...]:
-    alias = _alias(plain=plain)
-    return tuple(dict.fromkeys(alias.get(name, name) for name in names))
-
-
 def planned_rings(algorithm: Algorithm, network: Network, *, plain: bool) -> tuple[tuple[str, ...], int]:
     """Return of which parts of messages a history is kept, and how deep: only where something can be late."""
     network = network.without_delay() if algorithm.waits else network
     depth = _arrivals(algorithm, network, 0).largest_age if algorithm.hears_late else network.reliable_delay
     if depth == 0:
         return (), 0
-    return _without_aliases(algorithm.message, plain=plain) if algorithm.hears_late else ("x",), depth + 1
-
-
-def part_bytes(algorithm: Algorithm, name: str, size: int, itemsize: int) -> int:
-    """Return the bytes of one part of a message, for a model of `size` parameters."""
-    return (1 if name in algorithm.numbers else size) * (8 if name in algorithm.totals else itemsize)
+    return parts_sent(algorithm.message, plain=plain) if algorithm.hears_late else ("x",), depth + 1
 
 
 @dataclass(frozen=True)
@@ -70,12 +57,12 @@ class Mailbox:
         self.algorithm = algorithm
         self.network = network.without_delay() if algorithm.waits else network
         self.arrivals = _arrivals(algorithm, self.network, seed)
-        self._alias = _alias(plain=plain)
+        self._alias = aliases(plain=plain)
         names, depth = planned_rings(algorithm, network, plain=plain)
         self.rings = {name: Ring(depth, self._like(name, x), self._where(name, history)) for name in names}
         # Across, and inside of the clusters.
         self._bytes = [
-            sum(part_bytes(algorithm, name, x.shape[1], x.element_size()) for name in _without_aliases(of, plain=plain))
+            sum(part_bytes(algorithm, name, x.shape[1], x.element_size()) for name in parts_sent(of, plain=plain))
             for of in (algorithm.message_across, algorithm.message)
         ]
         self.drift = Drift(self.rings["x"]) if self.rings and algorithm.past is Past.WINDOW else None
@@ -85,8 +72,8 @@ class Mailbox:
         self._held: _Held | None = None
 
     def _like(self, name: str, x: Float[Tensor, "n d"]) -> Float[Tensor, "n _"]:
-        part = x[:, :1] if name in self.algorithm.numbers else x
-        return part.double() if name in self.algorithm.totals else part
+        part = x[:, : part_size(self.algorithm, name, x.shape[1])]
+        return part.to(part_dtype(self.algorithm, name, x.dtype))
 
     def _where(self, name: str, history: str) -> str:
         """Return how a part is kept: totals and numbers are never rounded."""
@@ -151,27 +138,12 @@ class Mailbox:
     def _make_held(self, ages: Int[Tensor, "n n"], new: Bool[Tensor, "n n"]) -> "_Held":
         network, reliable = self.network, self._reliable(ages)
         late = (ages > network.reliable_delay) & self.algorithm.hears_late
-        w, clip = network.W, network.clip_matrix(reliable)
-        own = w.diagonal()
-        heard = w * (reliable | late)
-        complete = bool(((ages != NOTHING) | ~network.links).all())
-        mass = torch.ones_like(own) if complete else own + heard.sum(dim=1)
-        clip_own = clip.diagonal()
-        weights = Weights(
-            own=self._place(own),
-            fresh=self._place(w * reliable),
-            mass=self._place(mass),
-            clip_own=self._place(clip_own),
-            clip_fresh=self._place(clip - torch.diag(clip_own)),
-        )
+        weights = weigh(network, reliable, late).to(self._x)
         groups = {}
         for age in torch.unique(ages[late]).tolist():
             of_age = late & (ages == age)
-            groups[age] = self._place(w * of_age), (new & of_age).to(self._x.device)
+            groups[age] = (network.W * of_age).to(self._x), (new & of_age).to(self._x.device)
         return _Held(weights, groups, (new & reliable).to(self._x.device))
-
-    def _place(self, matrix: Tensor) -> Tensor:
-        return matrix.to(device=self._x.device, dtype=self._x.dtype)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return everything in flight: the rings, the arrivals and the sliding sums."""

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import torch
 
 from gossamer.algorithms import Algorithm, Past, Place
+from gossamer.algorithms.parts import part_bytes
 from gossamer.data import BLOCK
 from gossamer.engine.execution.base import Setup
-from gossamer.engine.mailbox import part_bytes, planned_rings
+from gossamer.engine.mailbox import planned_rings
 from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.shapes import Tensor

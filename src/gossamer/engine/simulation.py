@@ -8,14 +8,14 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from gossamer.algorithms import Algorithm, Noise, Own, Place
-from gossamer.engine.checkpoint import part_of
-from gossamer.engine.local import LocalOptimizer
 from gossamer.engine.mailbox import Mailbox
 from gossamer.engine.statistics import Statistics
 from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.seeding import generator
 from gossamer.shapes import Float, Int, Tensor
+from gossamer.state.checkpoint import part_of
+from gossamer.state.local import LocalOptimizer
 
 
 @runtime_checkable

@@ -10,10 +10,10 @@ import torch
 
 from gossamer.algorithms import Inbox, Late, Own, Weights
 from gossamer.algorithms.steps import mix_heard, mix_reliable
-from gossamer.engine.checkpoint import part_of
-from gossamer.engine.history import Ring
 from gossamer.engine.mailbox import Mailbox
 from gossamer.shapes import Float, Tensor
+from gossamer.state.checkpoint import part_of
+from gossamer.state.history import Ring
 
 
 class Statistics:

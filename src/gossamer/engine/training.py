@@ -16,9 +16,7 @@ from gossamer.algorithms import Algorithm
 from gossamer.algorithms import algorithm as make_algorithm
 from gossamer.data import partition
 from gossamer.engine.assembly import assemble
-from gossamer.engine.checkpoint import part_of
 from gossamer.engine.folder import RunFolder
-from gossamer.engine.local import Schedule
 from gossamer.engine.memory import peak_bytes
 from gossamer.engine.metrics import Stopped, Tally
 from gossamer.engine.parts import arithmetic, complete_settings, make_network
@@ -27,6 +25,8 @@ from gossamer.engine.simulation import NonFinite
 from gossamer.errors import StabilityWarning, UserError
 from gossamer.network import Network, Scaled, broadcast
 from gossamer.shapes import Float, Tensor
+from gossamer.state.checkpoint import part_of
+from gossamer.state.local import Schedule
 from gossamer.tasks import Task, make_task
 
 OnStep = Callable[[int, dict[str, Any] | None], None]  # (steps done, the newest row of metrics)

@@ -10,12 +10,12 @@ import torch
 
 from gossamer.algorithms import Algorithm, parse_algorithm
 from gossamer.algorithms import algorithm as make_algorithm
-from gossamer.engine.local import LocalOptimizer, Schedule
 from gossamer.engine.simulation import Simulation
 from gossamer.errors import StabilityWarning, UserError
 from gossamer.network import Network
 from gossamer.network import network as make_network
 from gossamer.shapes import Float, Tensor
+from gossamer.state.local import LocalOptimizer, Schedule
 
 GradientFunction = Callable[[Tensor, int], Any]
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.algorithms import parse_algorithm
-from gossamer.engine.checkpoint import write_text
+from gossamer.state.checkpoint import write_text
 from gossamer.engine.folder import to_json
 from gossamer.engine.parts import DEFAULT_DELAY
 from gossamer.engine.settings import LARGEST_LR, SETTING_NAMES, Settings

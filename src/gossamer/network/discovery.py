@@ -28,12 +28,17 @@ def discover(
     *,
     tolerance: int = 0,
     share: float = 0.9,
+    previous: Discovery | None = None,
+    leave: float = 0.7,
 ) -> Discovery:
     """Find the clusters in observed ages (NOTHING, -1, is no message).
 
     A direction of a link is reliable when at least `share` of its observations are ages 0..tolerance, and a
     link when both directions are. Clusters are the connected components of the reliable links. `tau` is the
     rounded median age of the late messages on the directions that are not reliable, and 0 when there are none.
+
+    With a `previous` discovery a link that was reliable stays so while the share is `leave` or more, so that links
+    at the limit do not change sides all the time.
     """
     if ages.ndim != 3 or ages.shape[1:] != links.shape or not len(ages):
         raise UserError(
@@ -41,7 +46,10 @@ def discover(
             "give one n x n matrix of ages for each of 1 or more steps"
         )
     current = (ages >= 0) & (ages <= tolerance)
-    one_way = links & (current.double().mean(dim=0) >= share)
+    needed = torch.full(links.shape, share, dtype=torch.float64)
+    if previous is not None:
+        needed[previous.reliable] = min(share, leave)
+    one_way = links & (current.double().mean(dim=0) >= needed)
     reliable = one_way & one_way.T
     components: Sequence[set[int]] = list(nx.connected_components(nx.from_numpy_array(reliable.numpy())))
     late = ages[:, links & ~one_way]

@@ -42,8 +42,8 @@ class AdPsgd(Algorithm):
         held = weights.fresh != 0
         for late in inbox.late:
             held = held | (late.weights != 0)
-        taken = _numbered(held & unreliable[agents], noise.agent, degree[agents])
-        pairs = matching(network, noise.network).to(own.x.device)[agents]
+        taken = _numbered(held & own.place.among(unreliable), noise.agent, degree[agents])
+        pairs = own.place.among(matching(network, noise.network).to(own.x.device))
         peer = taken | (pairs & held & ~taken.any(dim=1, keepdim=True))
         return Update(self.descend(own, mix_heard(own, *_half_from(peer, inbox, weights))))
 

@@ -60,7 +60,7 @@ class Dga(Algorithm):
         """Return the own steps, corrected by what is known of the neighbours'."""
         assert own.place is not None
         steps = own.sent["steps"]
-        shares = _shares(own.place.network, own.x.device)[own.place.agents]
+        shares = own.place.among(_shares(own.place.network, own.x.device))
         x = steps + heard_total(inbox, weights, shares, "steps")
         x -= _held(shares, weights.fresh) * inbox.own["steps"]
         for late in inbox.late:

@@ -106,24 +106,23 @@ class DiLoCo(Algorithm):
         """Move the anchor along what has newly been heard, and the agent to the anchor."""
         assert own.place is not None
         state, mu = own.state, self.outer_momentum
-        shares, agents = _shares(own.place.network, own.x.device), own.place.agents
-        inside, across = (heard_total(inbox, weights, share[agents], "shift") for share in shares[1:])
-        island = shares[0][agents] * (state["anchor"] - own.x) + (inside - state["heard_inside"])
+        kept, *shares = _shares(own.place.network, own.x.device)
+        inside, across = (heard_total(inbox, weights, own.place.among(share), "shift") for share in shares)
+        island = kept[own.place.agents] * (state["anchor"] - own.x) + (inside - state["heard_inside"])
         used = island if self.mode == "eager" else state["previous"]
         way = (used + (across - state["heard_across"])).to(own.x.dtype)
         momentum = mu * state["momentum"] + way
         anchor = state["anchor"] - self.outer_lr * (mu * momentum + way)
-        kept = {"anchor": anchor, "momentum": momentum, **own.sent}
-        kept |= {"heard_inside": inside, "heard_across": across}
-        kept |= {"previous": island} if self.mode == "delayed" else {}
-        return Update(self.descend(own, anchor.clone()), state=kept)
+        state = {"anchor": anchor, "momentum": momentum, **own.sent, "heard_inside": inside, "heard_across": across}
+        state |= {"previous": island} if self.mode == "delayed" else {}
+        return Update(self.descend(own, anchor.clone()), state=state)
 
 
 def _mix_island(own: Own, inbox: Inbox, weights: Weights) -> Float[Tensor, "a d"]:
     """Return the mixed models of the island; the weight of a link that leads out of it stays with the agent."""
     assert own.place is not None
     _, inside, _ = _shares(own.place.network, own.x.device)
-    fresh = weights.clip_fresh * (inside[own.place.agents] != 0)
+    fresh = weights.clip_fresh * (own.place.among(inside) != 0)
     island = dataclasses.replace(weights, clip_own=1 - fresh.sum(dim=1), clip_fresh=fresh)
     return mix_reliable(own, inbox, island)
 

@@ -27,7 +27,7 @@ NAMED_AGENTS = 4  # an error names so many of the agents that a server does not 
 class Pushes:
     """What the server holds of one age. A rule may change the weights: 1 for a message that is new to it, else 0."""
 
-    senders: slice  # the agents whose messages are the rows below
+    senders: Int[Tensor, " m"]  # the agents whose messages are the rows below
     weights: Float[Tensor, "1 m"]
     message: Mapping[str, Float[Tensor, "m _"]]
 
@@ -153,17 +153,21 @@ class ServerBased(Algorithm):
         assert server.place is not None
         number, dtype = self.server_in(server.place.network), server.x.dtype
         of_server = {"x": server.x, "g": server.g, **server.sent}
-        yield Pushes(slice(number, number + 1), torch.ones_like(server.x[:, :1]), of_server)
+        everyone = torch.arange(server.place.network.num_agents, device=server.x.device)
+        yield Pushes(everyone[number : number + 1], torch.ones_like(server.x[:, :1]), of_server)
+        senders = everyone if server.place.senders is None else server.place.senders
         assert inbox.new is not None
-        yield Pushes(slice(None), inbox.new.index_select(0, row).to(dtype), inbox.message)
+        yield Pushes(senders, inbox.new.index_select(0, row).to(dtype), inbox.message)
         for late in inbox.late:
             assert late.new is not None
-            yield Pushes(slice(None), late.new.index_select(0, row).to(dtype), late.message)
+            yield Pushes(senders, late.new.index_select(0, row).to(dtype), late.message)
 
     def _pulled(self, own: Own, inbox: Inbox, weights: Weights) -> Pulled:
         assert own.place is not None
-        number = self.server_in(own.place.network)
+        number = own.place.row_of(self.server_in(own.place.network))
         held = [(weights.fresh, inbox.message), *((late.weights, late.message) for late in inbox.late)]
+        if number is None:  # the server itself, alone: it pulls nothing
+            return Pulled(torch.zeros_like(own.x[:, :1]).bool(), own.place.agents * 0, [{**own.sent, "x": own.x}])
         where = torch.stack([of_age[:, number] != 0 for of_age, _ in held], dim=1)
         of_server = [{name: part[number : number + 1] for name, part in message.items()} for _, message in held]
         return Pulled(where.any(dim=1, keepdim=True), where.int().argmax(dim=1), of_server)

@@ -26,7 +26,7 @@ def push_weights(place: Place) -> tuple[Float[Tensor, "a 1"], Float[Tensor, "a n
     model calls typical.
     """
     kept, shares = _push_matrix(place.network, place.share.device)
-    return kept[place.agents], shares[place.agents]
+    return kept[place.agents], place.among(shares)
 
 
 @functools.lru_cache(maxsize=8)

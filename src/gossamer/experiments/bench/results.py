@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 import gossamer
-from gossamer.engine.checkpoint import write_text
+from gossamer.state.checkpoint import write_text
 from gossamer.engine.folder import to_json
 from gossamer.errors import UserError
 from gossamer.experiments.bench.cases import Case, Measured

@@ -12,7 +12,7 @@ from gossamer.shapes import Bool, Float, Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class LocalOptimizer:
-    """SGD as torch.optim.SGD defines it, on stacked agents: u = g + wd x; m = momentum m + u; v = m or Nesterov's."""
+    """SGD as torch.optim.SGD defines it, on stacked agents or one tensor: u = g + wd x; m = momentum m + u; v = m or Nesterov's."""
 
     momentum: float = 0.0
     nesterov: bool = False
@@ -34,8 +34,8 @@ class LocalOptimizer:
         return not self.momentum and not self.weight_decay
 
     def direction(
-        self, g: Float[Tensor, "n d"], x: Float[Tensor, "n d"], memory: Float[Tensor, "n d"] | None
-    ) -> tuple[Float[Tensor, "n d"], Float[Tensor, "n d"] | None]:
+        self, g: Float[Tensor, "*shape"], x: Float[Tensor, "*shape"], memory: Float[Tensor, "*shape"] | None
+    ) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"] | None]:
         """Return the direction v and the new momentum memory (None when there is no momentum)."""
         u = torch.add(g, x, alpha=self.weight_decay) if self.weight_decay else g
         if self.weight_decay and self.frozen is not None:

@@ -1,0 +1,1 @@
+"""The real thing: one agent a process, over shared memory and sockets."""

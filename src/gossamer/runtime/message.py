@@ -1,0 +1,89 @@
+"""What travels: a header of plain numbers with a checked length, and the parts of a message behind it.
+
+Nothing here is ever unpickled. A header that does not fit, or a payload of another length than it says, is `Malformed`:
+the receiver drops it and counts it, and never fails.
+"""
+
+import struct
+from dataclasses import dataclass
+
+import torch
+
+from gossamer.shapes import Tensor
+
+MAGIC = b"GOSM"
+VERSION = 1
+# magic, version, sender, incarnation, sequence, time, layout, agents heard (bits behind the header), length, checksum
+_HEADER = struct.Struct("<4sHIQQqIIQQ")
+HEADER_BYTES = _HEADER.size
+MOST_AGENTS = 65_536
+
+
+class Malformed(ValueError):
+    """Bytes that are no message of this run."""
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """Who took a snapshot, and when."""
+
+    sender: int
+    incarnation: int  # grows each time that the agent is started again
+    sequence: int  # the sender's iteration
+    time: int  # nanoseconds on the sender's clock
+    layout: int  # what the payload holds, see layout.py; agents of one run agree on it
+    heard: frozenset[int] = frozenset()  # whose messages the sender took for current, one step ago
+
+    @property
+    def order(self) -> tuple[int, int]:
+        """What makes one message of a sender newer than another."""
+        return self.incarnation, self.sequence
+
+
+def checksum(payload: Tensor) -> int:
+    """Return a sum over the bytes' 64-bit words: quick, and enough to notice what a faulty link does."""
+    words = payload.numel() // 8
+    total = int(payload[: 8 * words].view(torch.int64).sum()) if words else 0
+    tail = int.from_bytes(bytes(payload[8 * words :].tolist()), "little")
+    return (total + tail * 0x9E3779B97F4A7C15) % 2**64
+
+
+def pack_header(stamp: Stamp, num_agents: int, length: int, total: int = 0) -> bytes:
+    """Return the header, with one bit an agent for those who were heard."""
+    bits = sum(1 << agent for agent in stamp.heard)
+    fixed = _HEADER.pack(
+        MAGIC,
+        VERSION,
+        stamp.sender,
+        stamp.incarnation,
+        stamp.sequence,
+        stamp.time,
+        stamp.layout,
+        num_agents,
+        length,
+        total,
+    )
+    return fixed + bits.to_bytes(_bitmap_bytes(num_agents), "little")
+
+
+def header_bytes(num_agents: int) -> int:
+    """Return the length of a header in a run of so many agents."""
+    return HEADER_BYTES + _bitmap_bytes(num_agents)
+
+
+def _bitmap_bytes(num_agents: int) -> int:
+    return (num_agents + 7) // 8
+
+
+def unpack_header(header: bytes | memoryview, num_agents: int) -> tuple[Stamp, int, int]:
+    """Return a header's stamp, and the payload's length and checksum that it promises."""
+    if len(header) != header_bytes(num_agents):
+        raise Malformed(f"a header of {len(header)} bytes")
+    magic, version, sender, incarnation, sequence, time, layout, agents, length, total = _HEADER.unpack_from(header)
+    if magic != MAGIC or version != VERSION or agents != num_agents or sender >= num_agents:
+        raise Malformed("a header of something else")
+    bits = int.from_bytes(header[HEADER_BYTES:], "little")
+    if bits >> num_agents:
+        raise Malformed("a header that names agents who are not there")
+    heard = frozenset(agent for agent in range(num_agents) if bits >> agent & 1)
+    return Stamp(sender, incarnation, sequence, time, layout, heard), length, total

@@ -1,0 +1,1 @@
+"""How messages move between processes: the newest of each peer, and nobody waits."""

@@ -1,0 +1,65 @@
+"""What every transport offers: publish the newest message, look at the newest of each peer.
+
+The newest message wins. A sender never waits for a receiver and keeps nothing for it: one that is slow, stopped or
+dead costs no memory and no time. A receiver never waits for a sender: it looks at what is there.
+"""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from gossamer.runtime.message import Stamp
+from gossamer.shapes import Tensor
+
+KEPT = 3  # the newest messages of a peer that `at` can still find
+
+
+def _always() -> bool:
+    return True
+
+
+@dataclass(frozen=True, eq=False)
+class Letter:
+    """A message as it arrived.
+
+    The payload may lie in memory that its sender will write over: copy it, then ask whether it was still `intact`.
+    """
+
+    stamp: Stamp
+    payload: Tensor  # uint8, one dimension, contiguous
+    intact: Callable[[], bool] = field(default=_always)
+
+
+class Transport(ABC):
+    """Messages of one agent to and from its peers. All methods return at once; none raises because of a peer."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()  # "malformed", "corrupt", "torn", …: what was dropped, and why
+
+    @abstractmethod
+    def open(self, length: int) -> None:
+        """Make ready to publish payloads of so many bytes; called once, before the first one."""
+
+    @abstractmethod
+    def publish(self, stamp: Stamp, parts: Sequence[Tensor]) -> None:
+        """Make this the newest message: its payload is the bytes of these contiguous CPU tensors, one after another.
+
+        They are copied before the call returns, so the caller may change them afterwards.
+        """
+
+    @abstractmethod
+    def latest(self, peer: int) -> Letter | None:
+        """Return the newest whole message of a peer, the same one again if there is no newer, or None."""
+
+    @abstractmethod
+    def at(self, peer: int, sequence: int) -> Letter | None:
+        """Return the message of this iteration of the peer's present incarnation, if it is among the last KEPT."""
+
+    def offset(self, peer: int) -> int | None:
+        """Return the nanoseconds to add to a peer's clock to have this agent's; None while that is unknown."""
+        return 0
+
+    @abstractmethod
+    def close(self) -> None:
+        """Leave: stop threads, close sockets, remove what would be left behind."""
