@@ -10,7 +10,7 @@ import torch
 
 import gossamer as gm
 from checkpoints import loaded, same, saved, spoil, state
-from gossamer.engine import checkpoint
+from gossamer.state import checkpoint
 from gossamer.state.checkpoint import FORMAT, Checkpoints, load_checkpoint
 
 # What is in a file.

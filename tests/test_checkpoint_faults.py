@@ -12,9 +12,9 @@ import pytest
 
 import gossamer as gm
 from checkpoints import loaded, same, saved, spoil, state
-from gossamer.engine import checkpoint
-from gossamer.state.checkpoint import Checkpoints, load_checkpoint
 from gossamer.engine.folder import RunFolder
+from gossamer.state import checkpoint
+from gossamer.state.checkpoint import Checkpoints, load_checkpoint
 
 # Killed at every instant of a save.
 

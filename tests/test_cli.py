@@ -53,6 +53,13 @@ FLAGS = {
     "algorithms": {"--json"},
     "demo": {"--out", "--seeds", "--json"},
     "bench": {"--device", "--cases", "--steps", "--precision", "--quick", "--out", "--json"},
+    "launch": {
+        *("--agents", "--network", "--clusters", "--delay", "--loss", "--mixing", "--lazy", "--no-lazy"),
+        *("--clip-weights", "--startup", "--run", "--seed", "--algorithm", "--book", "--key-file", "--address"),
+        *("--transport", "--compress", "--faults", "--deadline", "--tolerance", "--meet", "--lockstep"),
+        *("--no-lockstep", "--max-age", "--ray-address", "--cpus-per-agent", "--gpus-per-agent", "--placement"),
+        *("--ranks", "--max-restarts", "--out", "--record", "--torchrun", "--ray", "--logs", "--json"),
+    },
 }
 
 

@@ -8,10 +8,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import gossamer as gm
 from gossamer.algorithms.compensation import geometric_sum
-from gossamer.state.history import Drift, Ring
-from gossamer.state.local import LocalOptimizer
 from gossamer.engine.simulation import Simulation
 from gossamer.engine.trajectory import FunctionSource
+from gossamer.state.history import Drift, Ring
+from gossamer.state.local import LocalOptimizer
 from helpers import Smooth
 
 steady = settings(deadline=None, max_examples=40)

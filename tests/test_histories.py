@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from gossamer.engine import Training
 from gossamer.engine.folder import RunFolder
-from gossamer.state.history import Drift, Ring
 from gossamer.engine.settings import make_settings
+from gossamer.state.history import Drift, Ring
 
 WAYS = ("state", "bf16", "host")
 quick = settings(max_examples=40)

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 import gossamer as gm
-from gossamer.state.local import LocalOptimizer, Schedule
 from gossamer.engine.simulation import Simulation
 from gossamer.engine.trajectory import FunctionSource
+from gossamer.state.local import LocalOptimizer, Schedule
 from helpers import Smooth
 
 # ---- the local optimiser

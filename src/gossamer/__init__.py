@@ -1,16 +1,19 @@
 """gossamer: train one model with many agents over a peer-to-peer network whose links are late."""
 
+from gossamer import optim
 from gossamer.algorithms import Algorithm, Inbox, Late, Noise, Own, Past, Place, Update, Weights, algorithm, register
 from gossamer.data import Examples
 from gossamer.engine import Result, simulate, trajectory
 from gossamer.errors import StabilityWarning, UserError
 from gossamer.network import Network, broadcast, check_assumption_2, discover, network
 from gossamer.nn import Stacked, stack
+from gossamer.runtime import Agent, join
 from gossamer.tasks import Task
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Agent",
     "Algorithm",
     "Examples",
     "Inbox",
@@ -31,7 +34,9 @@ __all__ = [
     "broadcast",
     "check_assumption_2",
     "discover",
+    "join",
     "network",
+    "optim",
     "register",
     "simulate",
     "stack",

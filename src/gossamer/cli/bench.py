@@ -12,15 +12,16 @@ from rich.table import Table
 
 from gossamer.cli.display import err, make_progress, print_json, print_table
 from gossamer.cli.interrupt import INTERRUPTED
-from gossamer.state.checkpoint import write_text
 from gossamer.experiments.bench import CASES, Plan, choose_cases, load_all, make_plan, save, to_markdown
 from gossamer.experiments.bench.cases import Case, run_case
 from gossamer.experiments.bench.render import to_facts, to_text_table
 from gossamer.experiments.bench.results import make_record
+from gossamer.state.checkpoint import write_text
 
 
 def bench(
     *,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[CASE]...", help="Cases, as --cases names them.")] = None,
     device: Annotated[str | None, typer.Option(help="torch device (default cuda if there is one, else cpu).")] = None,
     cases: Annotated[
         str | None,
@@ -41,10 +42,10 @@ def bench(
     Keeps the figures in results-DEVICE.json and writes RESULTS.md from all such files in the folder. Ctrl+C keeps
     what was measured so far.
 
-    Example: gossamer bench --cases mlp,algorithms --device cpu
+    Example: gossamer bench mlp algorithms --device cpu
     """
     plan = make_plan(device, precision, steps, quick=quick)
-    chosen = choose_cases(cases, plan)
+    chosen = choose_cases(_asked(names or [], cases), plan)
     out_dir.mkdir(parents=True, exist_ok=True)
     load_all(out_dir)  # a file that cannot be read is told now, not after an hour
     records, interrupted = _measure(plan, chosen, out_dir)
@@ -58,6 +59,11 @@ def bench(
         raise typer.Exit(INTERRUPTED)
     if not json:
         print(f"RESULTS.md and the figures of this device are in {out_dir}")
+
+
+def _asked(names: list[str], cases: str | None) -> str | None:
+    """Join the cases that were named with and without a flag."""
+    return cases if not names else ",".join([*names, *([] if cases is None else [cases])])
 
 
 def _measure(plan: Plan, chosen: list[Case], folder: Path) -> tuple[list[dict[str, Any]], bool]:

@@ -17,16 +17,21 @@ _NETWORK_FLAGS = (
 )
 
 
-def takes_settings(*without: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def takes_settings(
+    *without: str, also: type[Any] | None = None, panel: str = ""
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command all those flags, less the ones named, in place of its parameter `given`.
 
-    The command receives `given` as a dict of the flags that were used. Typer reads a command's signature, so the
-    wrapper is given one that lists them all.
+    `also` declares further ones, which stand in a panel of their own. The command receives `given` as a dict of the
+    flags that were used. Typer reads a command's signature, so the wrapper is given one that lists them all.
     """
-    return functools.partial(_with_flags, without=without)
+    further = [] if also is None else [_flag(name, about, panel) for name, about in describe_options(also).items()]
+    return functools.partial(_with_flags, without=without, further=further)
 
 
-def _with_flags(command: Callable[..., None], without: tuple[str, ...]) -> Callable[..., None]:
+def _with_flags(
+    command: Callable[..., None], without: tuple[str, ...], further: list[inspect.Parameter]
+) -> Callable[..., None]:
 
     @functools.wraps(command)
     def wrapper(**values: Any) -> None:
@@ -36,7 +41,7 @@ def _with_flags(command: Callable[..., None], without: tuple[str, ...]) -> Calla
     signature = inspect.signature(command)
     own_parameters = [parameter for name, parameter in signature.parameters.items() if name != "given"]
     own_names = [parameter.name for parameter in own_parameters]
-    flags = [flag for flag in _flags() if flag.name not in (*own_names, *without)]
+    flags = [flag for flag in [*_flags(), *further] if flag.name not in (*own_names, *without)]
     wrapper.__signature__ = signature.replace(parameters=[*own_parameters, *flags])  # type: ignore[attr-defined]
     wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own_parameters, *flags]}
     del wrapper.__wrapped__  # or inspect would look through to the command's own signature

@@ -14,6 +14,7 @@ from gossamer.cli.algorithms import algorithms
 from gossamer.cli.bench import bench
 from gossamer.cli.compare import compare, demo
 from gossamer.cli.interrupt import INTERRUPTED
+from gossamer.cli.launch import launch
 from gossamer.cli.network import network
 from gossamer.cli.train import train
 from gossamer.cli.tune import tune
@@ -44,6 +45,8 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
 
 for command in (train, compare, tune, network, algorithms, demo, bench):
     app.command()(_interruptible(command))
+# What follows the script belongs to it, flags too.
+app.command(context_settings={"allow_interspersed_args": False})(_interruptible(launch))
 
 
 @app.callback(invoke_without_command=True)  # or --version would miss a command

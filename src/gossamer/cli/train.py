@@ -12,15 +12,15 @@ from rich.markup import escape
 from gossamer.cli.display import make_progress, out, print_json, step_callback
 from gossamer.cli.flags import takes_settings
 from gossamer.cli.interrupt import STOPPED, Interrupt
+from gossamer.cli.train_asked import Asked
+from gossamer.cli.train_processes import train_in_processes
 from gossamer.engine.folder import RunFolder
-from gossamer.engine.settings import make_settings, read_settings
 from gossamer.engine.training import Training
 from gossamer.errors import UserError
-from gossamer.experiments.compare import safe_name, unused_folder
-from gossamer.experiments.presets import preset_values
+from gossamer.experiments.processes.training import Processes
 
 
-@takes_settings()
+@takes_settings(also=Processes, panel="Processes")
 def train(
     config: Annotated[Path | None, typer.Argument(help="TOML file of settings; flags win over it.")] = None,
     *,
@@ -38,7 +38,7 @@ def train(
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
     given: dict[str, Any],
 ) -> None:
-    """Train one model with all agents of a network in the simulator.
+    """Train one model with all agents of a network: in the simulator, or with --engine processes as a process each.
 
     Writes config.toml, metrics.jsonl, summary.json and checkpoint.npz into a folder, and prints the summary. Ctrl+C,
     SIGTERM and --time-limit finish the iteration, save, and print the command that goes on.
@@ -47,13 +47,21 @@ def train(
     """
     if time_limit is not None and not time_limit > 0:
         raise UserError(f"time limit must be more than 0 seconds, got {time_limit:g}; use for example 3600")
-    if resume is not None:
-        training, folder = _resume(resume, config, preset, out_dir, given)
-    else:
-        training, folder = _begin(config, preset, out_dir, given)
+    asked = Asked(config, preset, out_dir, resume, given)
+    how = asked.take_processes()
+    if how is not None:
+        summary, folder, steps = train_in_processes(how, asked, time_limit)
+        _end(summary, folder, steps, json=json)
+        return
+    training, folder = _begin(asked) if resume is None else _resume(asked)
     if not json:
         print_lines(training.notes)
     summary = _finished(training, folder) or _run(training, folder, time_limit)
+    _end(summary, folder, training.steps, json=json)
+
+
+def _end(summary: dict[str, Any], folder: RunFolder, steps: int, *, json: bool) -> None:
+    """Print what came of a run, and leave with the status that goes with it."""
     status = summary["status"]
     if json:
         print_json(summary)
@@ -62,7 +70,7 @@ def train(
     if status in STOPPED:
         what = "stopped" if status == "interrupted" else f"{status} reached"
         print(
-            f"gossamer: {what} at step {summary['iterations']} of {training.steps}; continue with: "
+            f"gossamer: {what} at step {summary['iterations']} of {steps}; continue with: "
             f"gossamer train --resume {shlex.quote(str(folder.path))}",
             file=sys.stderr,
         )
@@ -71,28 +79,14 @@ def train(
         raise typer.Exit(1)
 
 
-def _begin(
-    config: Path | None, preset: str | None, out_dir: Path | None, given: dict[str, Any]
-) -> tuple[Training, RunFolder]:
-    values = {**(read_settings(config) if config else {}), **given}
-    values.setdefault("algorithm", "pc-asgd")
-    if preset is not None:
-        values = {**preset_values(preset, str(values["algorithm"])), **values}
-    training = Training(make_settings(values))
-    settings = training.settings
-    name = safe_name(f"{settings.algorithm}-{settings.network}-delay{settings.delay}-seed{settings.seed}")
-    path = out_dir or unused_folder(Path("runs"), name)
-    return training, RunFolder.create(path, settings, training.network)
+def _begin(asked: Asked) -> tuple[Training, RunFolder]:
+    training = Training(asked.settings())
+    return training, asked.make_folder(training.settings, training.network)
 
 
-def _resume(
-    path: Path, config: Path | None, preset: str | None, out_dir: Path | None, given: dict[str, Any]
-) -> tuple[Training, RunFolder]:
-    if config is not None or preset is not None or out_dir is not None or given:
-        extra = next(iter(given), "CONFIG, --preset or --out")
-        raise UserError(f"--resume takes the run's own settings, got {extra} besides; leave that out, or train anew")
-    folder, settings = RunFolder.open(path)
-    training = Training(settings)
+def _resume(asked: Asked) -> tuple[Training, RunFolder]:
+    folder, settings = asked.open_folder()
+    path, training = folder.path, Training(settings)
     if folder.never_saved:
         warnings.warn(f"'{path}' was never saved; training it from its first step", RuntimeWarning, stacklevel=2)
         folder.keep_rows(0)
@@ -120,9 +114,11 @@ def _print_summary(summary: dict[str, Any]) -> None:
     lines = {
         "algorithm": f"{summary['algorithm']} on {summary['network']}, delay {summary['delay']}",
         "accuracy": f"{100 * summary['accuracy_mean']:.2f} % ± {100 * summary['accuracy_std']:.2f} over "
-        f"{summary['agents']} agents, averaged model {100 * summary['accuracy_average_model']:.2f} %"
+        f"{summary['agents']} agents{_averaged(summary)}"
         + ("" if summary["evaluated_step"] == summary["iterations"] else f" (at step {summary['evaluated_step']})"),
-        "disagreement": f"{summary['consensus_distance']:.4f} (mean distance from the average model)",
+        "disagreement": "-"
+        if summary["consensus_distance"] is None
+        else f"{summary['consensus_distance']:.4f} (mean distance from the average model)",
         "predicts": "-" if predict is None else f"{100 * predict:.1f} % of the steps with late messages",
         "sent": f"{summary['bytes_sent'] / 1e6:.1f} MB in {summary['iterations']} iterations",
         "time": f"{summary['seconds']:.1f} s",
@@ -132,6 +128,11 @@ def _print_summary(summary: dict[str, Any]) -> None:
         sizes = "+".join(str(len(members)) for members in summary["clusters"])
         lines["clusters"] = f"{sizes} and tau {summary['tau_discovered']}, discovered from message ages"
     print_lines(lines)
+
+
+def _averaged(summary: dict[str, Any]) -> str:
+    average = summary["accuracy_average_model"]
+    return "" if average is None else f", averaged model {100 * average:.2f} %"
 
 
 def print_lines(lines: dict[str, Any]) -> None:

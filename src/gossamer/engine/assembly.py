@@ -44,7 +44,7 @@ def assemble(
 ) -> Assembly:
     """Build all parts. What is refused is refused before anything large is allocated."""
     device, num_agents = check_device(settings.device), network.num_agents
-    settings = _complete(settings, task)
+    settings = completed(settings, task)
     dtype: torch.dtype = getattr(torch, settings.dtype)
     task = _prepared(task, settings, torch.bfloat16 if settings.precision == "bf16" else dtype)
     setup = Setup(
@@ -101,7 +101,7 @@ def _prepared(task: Task, settings: Settings, dtype: torch.dtype) -> Task:
     return dataclasses.replace(task, train=train, test=test, prepare=None)
 
 
-def _complete(settings: Settings, task: Task) -> Settings:
+def completed(settings: Settings, task: Task) -> Settings:
     """Decide what was left open, and refuse what does not go together."""
     augment = settings.augment
     if augment == "auto":

@@ -1,10 +1,8 @@
 """A training run: a task, a network, an algorithm and settings, from the first step to the summary."""
 
-import dataclasses
 import math
 import statistics
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,21 +11,19 @@ from typing import Any
 import torch
 
 from gossamer.algorithms import Algorithm
-from gossamer.algorithms import algorithm as make_algorithm
-from gossamer.data import partition
 from gossamer.engine.assembly import assemble
 from gossamer.engine.folder import RunFolder
 from gossamer.engine.memory import peak_bytes
 from gossamer.engine.metrics import Stopped, Tally
-from gossamer.engine.parts import arithmetic, complete_settings, make_network
+from gossamer.engine.outline import make_outline
+from gossamer.engine.parts import arithmetic
 from gossamer.engine.settings import Settings
 from gossamer.engine.simulation import NonFinite
-from gossamer.errors import StabilityWarning, UserError
-from gossamer.network import Network, Scaled, broadcast
+from gossamer.errors import UserError
+from gossamer.network import Network
 from gossamer.shapes import Float, Tensor
 from gossamer.state.checkpoint import part_of
-from gossamer.state.local import Schedule
-from gossamer.tasks import Task, make_task
+from gossamer.tasks import Task
 
 OnStep = Callable[[int, dict[str, Any] | None], None]  # (steps done, the newest row of metrics)
 Stop = Callable[[], str | bool | None]  # whether to stop now; a text, as "time limit", is the status to end with
@@ -67,41 +63,14 @@ class Training:
         network: Network | None = None,
         algorithm: Algorithm | None = None,
     ) -> None:
-        self.task = task or make_task(settings.task, settings.model, settings.data_dir)
-        if settings.validation:
-            self.task = self.task.held_out(settings.validation, settings.seed)
-        self.algorithm = algorithm or make_algorithm(settings.algorithm, **settings.options)
-        self.network = network or make_network(settings)
-        self.settings = complete_settings(settings, self.task, self.network, self.algorithm)
-        shards = partition(settings.partition, self.task.train.y, self.network.num_agents, settings.seed)
-        examples = sum(map(len, shards)) / len(shards) if settings.epoch_unit == "shard" else len(self.task.train)
-        self.steps_per_epoch = math.ceil(examples / settings.batch)
-        self.steps = settings.epochs * self.steps_per_epoch
-        self._fit_network()
-        self._build(shards)
-
-    def _fit_network(self) -> None:
-        """Bring the delay to steps, check it against the run, and find clusters and tau if none were given."""
-        self.tau: int | None = None
-        if self.settings.delay_unit == "epoch":
-            self.network = dataclasses.replace(self.network, delay=Scaled(self.network.delay, self.steps_per_epoch))
-        if self.algorithm.waits:
-            return
-        longest = max(self.network.delay.typical, self.network.reliable_delay)
-        if longest >= self.steps:
-            raise UserError(
-                f"a delay of {longest} steps is no shorter than the run of {self.steps} steps "
-                f"({self.settings.epochs} epochs of {self.steps_per_epoch}); use more --epochs or a smaller --delay"
-            )
-        if self.network.clusters is None:
-            found = broadcast(self.network, self.settings.seed)
-            self.network, self.tau = self.network.with_clusters(found.clusters), found.tau
-        if warning := self.algorithm.check(self.network):
-            warnings.warn(warning, StabilityWarning, stacklevel=2)
+        made = make_outline(settings, task=task, network=network, algorithm=algorithm)
+        self.task, self.algorithm, self.network, self.tau = made.task, made.algorithm, made.network, made.tau
+        self.settings, self.steps_per_epoch, self.steps = made.settings, made.steps_per_epoch, made.steps
+        self.schedule = made.schedule
+        self._build(made.shards)
 
     def _build(self, shards: list[Tensor]) -> None:
         settings = self.settings
-        self.schedule = Schedule(settings.lr, settings.schedule, self.steps, self.steps_per_epoch, settings.warmup)
         parts = assemble(settings, self.task, self.network, self.algorithm, shards, self.schedule)
         self.simulation, self.evaluate, self.settings = parts.simulation, parts.evaluate, parts.settings
         self.memory, self.notes = parts.memory, parts.notes

@@ -30,18 +30,24 @@ class Case:
     run: Callable[[Plan], Measured]
     usual_on: tuple[str, ...] = ("cuda", "cpu")
     needs_cuda: bool = False
+    needs_cpu: bool = False
 
 
 CASES: dict[str, Case] = {}
 
 
 def case(
-    name: str, title: str, *, usual_on: tuple[str, ...] = ("cuda", "cpu"), needs_cuda: bool = False
+    name: str,
+    title: str,
+    *,
+    usual_on: tuple[str, ...] = ("cuda", "cpu"),
+    needs_cuda: bool = False,
+    needs_cpu: bool = False,
 ) -> Callable[[Callable[[Plan], Measured]], Callable[[Plan], Measured]]:
     """Put a function on the list of cases."""
 
     def add(run: Callable[[Plan], Measured]) -> Callable[[Plan], Measured]:
-        CASES[name] = Case(name, title, run, usual_on, needs_cuda)
+        CASES[name] = Case(name, title, run, usual_on, needs_cuda, needs_cpu)
         return run
 
     return add
@@ -68,4 +74,6 @@ def choose_cases(text: str | None, plan: Plan) -> list[Case]:
             raise unknown_name("case", name, CASES)
         if CASES[name].needs_cuda and not plan.cuda:
             raise UserError(f"case '{name}' needs a CUDA device, got {plan.device}; leave it out")
+        if CASES[name].needs_cpu and plan.cuda:
+            raise UserError(f"case '{name}' is of the CPU, got {plan.device}; add --device cpu")
     return [CASES[name] for name in names]

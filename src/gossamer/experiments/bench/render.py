@@ -19,6 +19,17 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "history": ("history", str),
     "ms": ("ms/iteration", _number),
     "spread": ("range", str),
+    "extra": ("extra ms", _number),
+    "times_mixing": ("extra over mixing", lambda value: f"{value:.2f}"),
+    "age": ("mean age", lambda value: f"{value:.2f}"),
+    "cpu": ("CPU ms", _number),
+    "sent": ("bytes sent", in_words),
+    "steps": ("steps", str),
+    "ms_before": ("ms before", _number),
+    "memory_before": ("memory before", in_words),
+    "memory_start": ("at the stop", in_words),
+    "memory_end": ("at the end", in_words),
+    "growth": ("growth", lambda value: f"{value / 1e6:+.1f} MB"),
     "faster": ("times gossamer's", lambda value: f"{value:.2f}"),
     "over": ("over D-ASGD", lambda value: f"{100 * value:+.1f} %"),
     "examples": ("examples a second", lambda value: f"{value:,.0f}"),
@@ -38,6 +49,7 @@ FACTS: dict[str, Callable[[Any], str]] = {
     "copy_rate": lambda value: f"rate of a large copy inside the device: {in_words(value)} a second",
     "floor_ms": lambda value: f"memory-traffic floor: {_number(value)} ms",
     "over_floor": lambda value: f"gossamer takes {_number(value)} times the floor",
+    "worst_shared": lambda value: f"shared memory takes at most {_number(value)} times the mixing alone on top of it",
 }
 
 

@@ -28,6 +28,7 @@ class Letter:
 
     stamp: Stamp
     payload: Tensor  # uint8, one dimension, contiguous
+    age: int | None = None  # in iterations of the receiver; None: to be told from the sender's clock
     intact: Callable[[], bool] = field(default=_always)
 
 
@@ -55,6 +56,9 @@ class Transport(ABC):
     @abstractmethod
     def at(self, peer: int, sequence: int) -> Letter | None:
         """Return the message of this iteration of the peer's present incarnation, if it is among the last KEPT."""
+
+    def tick(self, step: int) -> None:  # noqa: B027 - most transports know nothing of iterations
+        """Learn that the agent has published its iteration `step` and will now look at its peers' messages."""
 
     def offset(self, peer: int) -> int | None:
         """Return the nanoseconds to add to a peer's clock to have this agent's; None while that is unknown."""

@@ -1,0 +1,89 @@
+"""What a run consists of before anything large is made: task, network, rule, data of each agent, and how many steps."""
+
+import dataclasses
+import math
+import warnings
+from dataclasses import dataclass
+
+import torch
+
+from gossamer.algorithms import Algorithm
+from gossamer.algorithms import algorithm as make_algorithm
+from gossamer.data import partition
+from gossamer.engine.parts import complete_settings, make_network
+from gossamer.engine.settings import Settings
+from gossamer.errors import StabilityWarning, UserError
+from gossamer.network import Network, Scaled, broadcast
+from gossamer.shapes import Float, Tensor
+from gossamer.state.local import Schedule
+from gossamer.tasks import Task, make_task
+
+
+@dataclass(frozen=True, eq=False)
+class Outline:
+    """The parts that the settings name, fitted to each other; the same for whoever runs them."""
+
+    settings: Settings
+    task: Task
+    algorithm: Algorithm
+    network: Network
+    shards: list[Tensor]
+    steps_per_epoch: int
+    tau: int | None = None  # where the clusters were discovered
+
+    @property
+    def steps(self) -> int:
+        """The iterations of the whole run."""
+        return self.settings.epochs * self.steps_per_epoch
+
+    @property
+    def schedule(self) -> Schedule:
+        """The learning rate over time."""
+        settings = self.settings
+        return Schedule(settings.lr, settings.schedule, self.steps, self.steps_per_epoch, settings.warmup)
+
+    @property
+    def share(self) -> Float[Tensor, " n"]:
+        """The size of each agent's data over the mean size."""
+        sizes = torch.tensor([len(shard) for shard in self.shards])
+        return sizes / (sizes.sum() / len(sizes))
+
+
+def make_outline(
+    settings: Settings,
+    *,
+    task: Task | None = None,
+    network: Network | None = None,
+    algorithm: Algorithm | None = None,
+) -> Outline:
+    """Make the parts, and refuse what does not go together."""
+    task = task or make_task(settings.task, settings.model, settings.data_dir)
+    if settings.validation:
+        task = task.held_out(settings.validation, settings.seed)
+    algorithm = algorithm or make_algorithm(settings.algorithm, **settings.options)
+    network = network or make_network(settings)
+    settings = complete_settings(settings, task, network, algorithm)
+    shards = partition(settings.partition, task.train.y, network.num_agents, settings.seed)
+    examples = sum(map(len, shards)) / len(shards) if settings.epoch_unit == "shard" else len(task.train)
+    return _fitted(Outline(settings, task, algorithm, network, shards, math.ceil(examples / settings.batch)))
+
+
+def _fitted(made: Outline) -> Outline:
+    """Bring the delay to steps, check it against the run, and find clusters and tau if none were given."""
+    settings, algorithm, network, tau = made.settings, made.algorithm, made.network, made.tau
+    if settings.delay_unit == "epoch":
+        network = dataclasses.replace(network, delay=Scaled(network.delay, made.steps_per_epoch))
+    if algorithm.waits:
+        return dataclasses.replace(made, network=network)
+    longest = max(network.delay.typical, network.reliable_delay)
+    if longest >= made.steps:
+        raise UserError(
+            f"a delay of {longest} steps is no shorter than the run of {made.steps} steps "
+            f"({settings.epochs} epochs of {made.steps_per_epoch}); use more --epochs or a smaller --delay"
+        )
+    if network.clusters is None:
+        found = broadcast(network, settings.seed)
+        network, tau = network.with_clusters(found.clusters), found.tau
+    if warning := algorithm.check(network):
+        warnings.warn(warning, StabilityWarning, stacklevel=4)
+    return dataclasses.replace(made, network=network, tau=tau)

@@ -1,0 +1,209 @@
+"""The case of agents as processes: what a step that gossips takes beyond the mixing alone, and what a dead peer costs.
+
+Both are run by the same processes at the same time of day, in turns, so that they share cores and memory alike.
+"""
+
+import contextlib
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gossamer.experiments.bench.cases import Measured, Row, case
+from gossamer.experiments.bench.plan import Plan
+from gossamer.experiments.bench.runtime_fleet import Fleet
+from gossamer.runtime.keys import write_key
+
+AGENTS = 4
+MIXING, SHARED, SOCKETS, LOCKED = "mixing alone", "shared memory", "sockets", "sockets, encrypted"
+BLOCK_LIMIT = 60.0  # seconds after which a block has steps enough
+STOPPED_LIMIT = 60.0
+
+
+@dataclass(frozen=True)
+class Message:
+    """How large a message is, how long it is measured, and whether with all that there is to see."""
+
+    numbers: int  # of four bytes
+    steps: int
+    rounds: int
+    locked: bool = False  # over encrypted sockets too
+    stopped: int = 0  # steps while a receiver is stopped
+
+    @property
+    def text(self) -> str:
+        """The size in words."""
+        return f"{4 * self.numbers / 1e6:g} MB"
+
+    @property
+    def ways(self) -> list[str]:
+        """How it travels."""
+        return [SHARED, SOCKETS, LOCKED] if self.locked else [SHARED, SOCKETS]
+
+
+MESSAGES = (
+    Message(100_000, 400, 5),
+    Message(3_400_000, 40, 5, locked=True, stopped=500),
+    Message(25_000_000, 6, 3),
+)
+TINY = (Message(10_000, 10, 2, locked=True, stopped=20),)
+
+
+@dataclass
+class Tally:
+    """What the agents said of one contestant, block by block."""
+
+    blocks: list[list[dict[str, Any]]] = field(default_factory=list)
+
+    @property
+    def row(self) -> Row:
+        """Medians over steps and agents: of all blocks, and of the fastest and the slowest one."""
+        medians = [_milliseconds(block) for block in self.blocks]
+        told = [answer for block in self.blocks for answer in block]
+        ages = [answer["age"] for answer in told if answer["age"] is not None]
+        return {
+            "ms": _milliseconds(told),
+            "low": min(medians),
+            "high": max(medians),
+            "cpu": 1000 * statistics.fmean(answer["cpu"] for answer in told),
+            "age": statistics.fmean(ages) if ages else None,
+            "sent": statistics.fmean(answer["sent"] for answer in told) or None,
+        }
+
+
+def _milliseconds(answers: Sequence[dict[str, Any]]) -> float:
+    return 1000 * statistics.median(second for answer in answers for second in answer["seconds"])
+
+
+@case("runtime", "Agents as processes: a step that gossips beside the mixing alone", usual_on=(), needs_cpu=True)
+def runtime(plan: Plan) -> Measured:
+    """Time whole steps of agents that exchange messages, and watch their memory while one of them is stopped."""
+    measured = Measured(
+        f"d-asgd, {AGENTS} agents (complete:{AGENTS}), each a process with one thread, float32, gradients of zeros; "
+        "times are medians over steps and agents"
+    )
+    try:
+        for message in TINY if plan.quick else MESSAGES:
+            plan.say(f"{message.text}, starting")
+            with Fleet(AGENTS) as fleet:
+                _measure(plan, fleet, message, measured)
+    except KeyboardInterrupt:
+        measured.interrupted = True
+    over = [row["times_mixing"] for row in measured.rows if row["label"].endswith(SHARED) and row.get("times_mixing")]
+    measured.facts["worst_shared"] = max(over, default=None)
+    return measured
+
+
+def _measure(plan: Plan, fleet: Fleet, message: Message, measured: Measured) -> None:
+    """Add what is found with messages of one size; after Ctrl+C, what was found until then."""
+    from gossamer.runtime.book import serve_book  # it starts torch.distributed, which no other case needs
+
+    with contextlib.closing(serve_book("127.0.0.1")) as book:
+        _open(plan, fleet, message, book.endpoint)
+        tallies = {label: Tally() for label in (MIXING, *message.ways)}
+        try:
+            _take_turns(plan, fleet, message, tallies)
+        finally:
+            measured.rows += to_rows(message, tallies)
+        for way in (SHARED, SOCKETS) if message.stopped else ():
+            measured.facts[f"stopped, {way}"] = _with_one_stopped(plan, fleet, message, way)
+
+
+def _open(plan: Plan, fleet: Fleet, message: Message, book: str) -> None:
+    """Let all agents make all contestants."""
+    key = fleet.folder / "key"
+    write_key(key)
+    settings: dict[str, dict[str, Any] | None] = {
+        MIXING: None,
+        SHARED: {"transport": "shared"},
+        SOCKETS: {"transport": "sockets"},
+        LOCKED: {"transport": "sockets", "key_file": str(key)},
+    }
+    for label in (MIXING, *message.ways):
+        plan.say(f"{message.text}, {label}, opening")
+        given = settings[label]
+        full = None if given is None else {**given, "run": fleet.new_run(), "book": book}
+        fleet.tell(do="open", label=label, size=message.numbers, settings=full)
+
+
+def _run(fleet: Fleet, label: str, steps: int, **more: Any) -> list[dict[str, Any]]:
+    """Let agents take steps; those at the edges of a block, when not all others are stepping, are not timed."""
+    asked = {"warm_up": max(2, min(20, steps // 4)), "limit": BLOCK_LIMIT, "memory": False, **more}
+    return fleet.tell(do="run", label=label, steps=steps, **asked)
+
+
+def _take_turns(plan: Plan, fleet: Fleet, message: Message, tallies: dict[str, Tally]) -> None:
+    """Measure block after block, the mixing before each of the others; every round begins with another one."""
+    steps, rounds, ways = plan.count(message.steps), message.rounds, message.ways
+    for label in (MIXING, *ways):
+        plan.say(f"{message.text}, {label}, warming up")
+        _run(fleet, label, min(steps, 5))
+        fleet.tell(do="rest")
+    for number in range(rounds):
+        first = number % len(ways)
+        for way in ways[first:] + ways[:first]:
+            for label in (MIXING, way):
+                plan.say(f"{message.text}, {label}, round {number + 1} of {rounds}")
+                tallies[label].blocks.append(_run(fleet, label, steps))
+                fleet.tell(do="rest")
+
+
+def to_rows(message: Message, tallies: dict[str, Tally]) -> list[Row]:
+    """Return a row for each contestant that was measured; `extra` is its time less that of the mixing alone."""
+    rows: list[Row] = []
+    for label, tally in tallies.items():
+        if not tally.blocks:
+            continue
+        row: Row = {"label": f"{message.text}, {label}", **tally.row}
+        if label != MIXING:
+            mixing = rows[0]["ms"]
+            row |= {"extra": row["ms"] - mixing, "times_mixing": (row["ms"] - mixing) / mixing}
+        rows.append(row)
+    return rows
+
+
+def _with_one_stopped(plan: Plan, fleet: Fleet, message: Message, way: str) -> Row:
+    """Stop one agent in the middle of its steps, and let the others go on for long."""
+    plan.say(f"{message.text}, {way}, one receiver stopped")
+    *survivors, last = fleet.ranks
+    before = _run(fleet, way, plan.count(message.steps), memory=True)
+    fleet.stop(last)
+    try:
+        after = _run(fleet, way, message.stopped, ranks=survivors, warm_up=0, limit=STOPPED_LIMIT, memory=True)
+    finally:
+        fleet.go_on(last)
+    fleet.tell(do="rest")
+    return to_stopped_row(f"{message.text}, {way}, one receiver stopped", before, after)
+
+
+def to_stopped_row(label: str, before: list[dict[str, Any]], after: list[dict[str, Any]]) -> Row:
+    """Sum up what the agents said before one of them was stopped, and those that went on after it.
+
+    `low` and `high` are of the tenths of the time, one after another: an agent that is held back gets slower. Memory is
+    that of the agent whose memory grew most; a median, as messages come and go.
+    """
+    tenths = [[{"seconds": _tenth(answer["seconds"], n)} for answer in after] for n in range(10)]
+    medians = [_milliseconds(tenth) for tenth in tenths]
+    memory = [
+        (statistics.median(_tenth(answer["memory"], 0)), statistics.median(_tenth(answer["memory"], 9)))
+        for answer in after
+    ]
+    start, end = max(memory, key=lambda pair: pair[1] - pair[0])
+    return {
+        "label": label,
+        "ms": _milliseconds(after),
+        "low": min(medians),
+        "high": max(medians),
+        "steps": min(len(answer["seconds"]) for answer in after),
+        "ms_before": _milliseconds(before),
+        "memory_before": max(statistics.median(answer["memory"]) for answer in before[: len(after)]),
+        "memory_start": start,
+        "memory_end": end,
+        "growth": end - start,
+    }
+
+
+def _tenth(values: list[float], number: int) -> list[float]:
+    """Return one of ten parts of a list that follow each other; of a short one, one value at least."""
+    begin = number * len(values) // 10
+    return values[begin : max(begin + 1, (number + 1) * len(values) // 10)]

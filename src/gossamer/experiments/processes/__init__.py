@@ -1,0 +1,1 @@
+"""`gossamer train --engine processes`: the simulator's tasks, with one process an agent."""

@@ -1,0 +1,244 @@
+"""A training run with one process an agent: launched, watched, and summed up like a run of the simulator."""
+
+import dataclasses
+import json
+import math
+import secrets
+import statistics
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gossamer.algorithms.options import describe_options, option
+from gossamer.engine.assembly import completed
+from gossamer.engine.folder import RunFolder
+from gossamer.engine.outline import Outline
+from gossamer.errors import UserError
+from gossamer.experiments.processes.evaluate import evaluate
+from gossamer.experiments.processes.records import AgentFolder
+from gossamer.runtime.compression import parse_codec
+from gossamer.runtime.environment import Run
+from gossamer.runtime.launch.plan import Plan, Report, Watcher
+from gossamer.runtime.launch.processes import Launcher
+from gossamer.runtime.launch.recording import merge_traces
+from gossamer.runtime.node import check_rule
+from gossamer.runtime.transport.fault_spec import parse_faults
+from gossamer.shapes import Float, Tensor
+from gossamer.state.checkpoint import write_text
+
+RUNTIME_FILE = "runtime.json"  # beside config.toml: how the processes run, and that they are processes
+
+
+_SHARED = ("transport", "compress", "lockstep", "faults", "deadline", "tolerance", "max_age")
+
+
+def _of_run(name: str) -> Any:
+    """Declare an option as `Run` does, which every agent is given."""
+    about = describe_options(Run)[name]
+    return option(about["default"], about["help"], choices=about["choices"])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Processes:
+    """How the agents of a run are run; what they learn is in the settings."""
+
+    engine: str = option(
+        "simulator",
+        "who runs the agents: one simulator, or processes with real links, to which the network's delay is added",
+        choices=("simulator", "processes"),
+    )
+    transport: str = _of_run("transport")
+    compress: str = _of_run("compress")
+    lockstep: bool = _of_run("lockstep")
+    faults: str | None = _of_run("faults")
+    deadline: float | str = _of_run("deadline")
+    tolerance: int = _of_run("tolerance")
+    max_age: int = _of_run("max_age")
+    max_restarts: int = option(3, "how often an agent that dies is started again")
+    record: str | None = option(None, "write the ages of all messages to this .csv file, for --delay trace:FILE")
+
+    def __post_init__(self) -> None:
+        """Check the ranges, before anything is started."""
+        if self.max_restarts < 0:
+            raise UserError(f"max_restarts must be 0 or more, got {self.max_restarts}; use for example 3")
+        if self.record is not None and (not self.record.endswith(".csv") or Path(self.record).exists()):
+            raise UserError(f"cannot record to '{self.record}'; give the name of a .csv file that does not exist yet")
+        Run(**{name: getattr(self, name) for name in _SHARED})
+
+    def run_of(self, made: Outline, name: str) -> Run:
+        """Return what every agent is told; its network it makes from the settings."""
+        return Run(
+            agents=made.network.num_agents,
+            run=name,
+            seed=made.settings.seed,
+            record=self.record is not None,
+            **{name: getattr(self, name) for name in _SHARED if name != "max_age"},
+            max_age=max(self.max_age, made.network.delay.largest + 1),
+        )
+
+    def write(self, folder: Path) -> None:
+        """Keep this beside the settings, so that the run can be resumed."""
+        write_text(folder / RUNTIME_FILE, json.dumps(dataclasses.asdict(self), indent=2) + "\n")
+
+
+def read_processes(folder: Path) -> Processes | None:
+    """Return how a run's processes ran; None for a run of the simulator."""
+    try:
+        values = json.loads((folder / RUNTIME_FILE).read_text(encoding="utf-8"))
+        return Processes(**values)
+    except FileNotFoundError:
+        return None
+    except (ValueError, TypeError):
+        raise UserError(f"'{folder / RUNTIME_FILE}' is damaged; train anew into another folder") from None
+
+
+def check(made: Outline, how: Processes) -> None:
+    """Refuse what agents would refuse, each by itself, and what only the simulator does."""
+    settings = completed(made.settings, made.task)
+    parse_codec(how.compress)
+    parse_faults(how.faults or "", made.network.num_agents)
+    check_rule(made.algorithm, made.network, plain=not (settings.momentum or settings.weight_decay))
+    only = {
+        "precision": (settings.precision, ("float32",)),
+        "compile": (settings.compile, (False,)),
+        "history": (settings.history, ("state",)),
+        "norm_stats": (settings.norm_stats, ("local", "mixed")),
+        "execution": (settings.execution, ("auto", "loop")),
+    }
+    for name, (value, allowed) in only.items():
+        if value not in allowed:
+            raise UserError(
+                f"{name}={value} is the simulator's; with --engine processes use {name}={str(allowed[-1]).lower()}"
+            )
+
+
+def train(
+    made: Outline,
+    folder: RunFolder,
+    how: Processes,
+    *,
+    watcher: Watcher | None = None,
+    stop: Callable[[], object] = lambda: None,
+) -> dict[str, Any]:
+    """Run all agents to their end, and return the summary of the run, which is written to its folder too."""
+    run = how.run_of(made, f"train-{secrets.token_hex(8)}")
+    plan = Plan(
+        run=run,
+        ranks=tuple(range(run.agents)),
+        script=folder.path,  # in the place of a script: the command below makes its own
+        folder=folder.path,
+        max_restarts=how.max_restarts,
+    )
+    report = Launcher(plan, watcher, command=_command).run(stop)
+    if how.record is not None:
+        merge_traces(folder.path, Path(how.record))
+    summary = _summary(made, folder, how, report)
+    folder.write_summary(summary)
+    return summary
+
+
+def _command(plan: Plan, rank: int) -> list[str]:
+    return [sys.executable, "-m", "gossamer.experiments.processes.worker", str(plan.script.resolve())]
+
+
+def _summary(made: Outline, folder: RunFolder, how: Processes, report: Report) -> dict[str, Any]:
+    settings, network = made.settings, made.network
+    agents = [AgentFolder(folder.path, rank) for rank in range(network.num_agents)]
+    rows = [agent.rows() for agent in agents]
+    lasts = [of_one[max(of_one)] if of_one else None for of_one in rows]
+    _write_history(folder, rows)
+    there = [last for last in lasts if last is not None]
+    if not there:
+        raise UserError(f"no agent got as far as its first evaluation; see {folder.path / 'agent-0.log'}")
+    accuracy = [last["accuracy"] for last in there]
+    predict = [last["predict_run"] for last in there if last["predict_run"] is not None]
+    ages = [last["message_age_run"] for last in there if last["message_age_run"] is not None]
+    return {
+        "engine": "processes",
+        "algorithm": made.algorithm.name,
+        "network": network.spec,
+        "delay": network.delay.as_json(),
+        "task": made.task.name,
+        "model": made.task.model_name,
+        "seed": settings.seed,
+        "epochs": settings.epochs,
+        "validation": settings.validation,
+        "iterations": min(last["step"] for last in there),
+        "accuracy_mean": statistics.fmean(accuracy),
+        "accuracy_std": statistics.pstdev(accuracy),
+        "accuracy_per_agent": [None if last is None else last["accuracy"] for last in lasts],
+        "loss_mean": statistics.fmean([float("nan") if last["loss"] is None else last["loss"] for last in there]),
+        **_of_the_average(made, agents),
+        "predict_fraction": statistics.fmean(predict) if predict else None,
+        "message_age": statistics.fmean(ages) if ages else None,
+        "evaluated_step": min(last["step"] for last in there),
+        "bytes_sent": sum(last["bytes_sent"] for last in there),
+        "bytes_sent_per_agent": [0 if last is None else last["bytes_sent"] for last in lasts],
+        "agents": network.num_agents,
+        "clusters": [list(members) for members in network.clusters or ()],
+        "clusters_discovered": network.clusters is not None and not network.clusters_given,
+        "tau_discovered": made.tau,
+        "lr": settings.lr,
+        "options": dict(settings.options),
+        "lockstep": how.lockstep,
+        "transport": how.transport,
+        "compress": how.compress,
+        "restarts": [outcome.restarts for outcome in report.outcomes],
+        "status": _status(agents, report),
+        "seconds": report.seconds,
+        "run_dir": str(folder.path),
+    }
+
+
+def _status(agents: list[AgentFolder], report: Report) -> str:
+    """Say how the run ended: as the first agent that did not finish, or finished."""
+    if report.hopeless:
+        return report.hopeless
+    if report.interrupted:
+        return "interrupted"
+    ends = [agent.status or f"agent {rank} did not end by itself" for rank, agent in enumerate(agents)]
+    return next((end for end in ends if end != "finished"), "finished")
+
+
+def _of_the_average(made: Outline, agents: list[AgentFolder]) -> dict[str, Any]:
+    """Evaluate the average of the agents' last models, and how far they are from it."""
+    states = [agent.load() for agent in agents if agent.saved()]
+    if len(states) < len(agents):
+        return {"accuracy_average_model": None, "consensus_distance": None}
+    module = made.task.fresh_module(made.settings.seed).module.to(getattr(torch, made.settings.dtype))
+    names = [f"model.{name}" for name in module.state_dict()]
+    mean = {name: _mean([state[name] for state in states]) for name in names}
+    module.load_state_dict({name.removeprefix("model."): value for name, value in mean.items()})
+    learnt = [f"model.{name}" for name, _ in module.named_parameters()]
+    distances = [_distance(state, mean, learnt) for state in states]
+    return {
+        "accuracy_average_model": evaluate(module, made.task)[0],
+        "consensus_distance": statistics.fmean(distances),
+    }
+
+
+def _mean(values: list[Tensor]) -> Tensor:
+    first = values[0]
+    return torch.stack(values).mean(dim=0) if first.is_floating_point() else first
+
+
+def _distance(
+    state: Mapping[str, Float[Tensor, "..."]], mean: Mapping[str, Float[Tensor, "..."]], names: list[str]
+) -> float:
+    return math.sqrt(sum(float((state[name] - mean[name]).double().square().sum()) for name in names))
+
+
+def _write_history(folder: RunFolder, rows: list[dict[int, dict[str, Any]]]) -> None:
+    """Write metrics.jsonl: one row for each step at which all agents were evaluated, whenever each was there."""
+    common = sorted(set.intersection(*(set(of_one) for of_one in rows)))
+    folder.keep_rows(0)
+    for step in common:
+        at = [of_one[step] for of_one in rows]
+        row: dict[str, Any] = {name: at[0][name] for name in ("step", "epoch", "lr")}
+        row |= {name: [of_one[name] for of_one in at] for name in ("accuracy", "loss", "train_loss", "predict")}
+        row |= {name: [of_one[name] for of_one in at] for name in ("message_age", "bytes_sent", "seconds")}
+        folder.append(row)

@@ -1,0 +1,193 @@
+"""One agent of `gossamer train --engine processes`: the simulator's task, in a training loop like a user's own.
+
+Started by the launcher as `python -m gossamer.experiments.processes.worker FOLDER`.
+"""
+
+import itertools
+import signal
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import gossamer as gm
+from gossamer.engine.assembly import completed
+from gossamer.engine.chance import drawing_from
+from gossamer.engine.feed import Draw, Feed
+from gossamer.engine.folder import RunFolder
+from gossamer.engine.outline import make_outline
+from gossamer.engine.parts import arithmetic
+from gossamer.errors import StabilityWarning
+from gossamer.experiments.processes.evaluate import evaluate
+from gossamer.experiments.processes.records import AgentFolder
+from gossamer.runtime.environment import read_environment
+from gossamer.shapes import Tensor
+from gossamer.state.checkpoint import part_of
+
+INTERRUPTED = "interrupted"
+
+
+class Worker:
+    """One agent's model, data and optimiser."""
+
+    def __init__(self, path: Path) -> None:
+        _, settings = RunFolder.open(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", StabilityWarning)  # which whoever started this has passed on
+            made = make_outline(settings)
+            self.outline, self.task = made, made.task
+            self.settings = settings = completed(made.settings, made.task)
+            self.agent = gm.Agent(read_environment(), made.network)
+            rank, dtype = self.agent.rank, getattr(torch, settings.dtype)
+            flat = self.task.fresh_module(settings.seed)
+            self.module = flat.module.to(device=settings.device, dtype=dtype)
+            first = self.task.initial(settings.init, made.network.num_agents, settings.seed)[rank]
+            torch.nn.utils.vector_to_parameters(first.to(device=settings.device, dtype=dtype), self.module.parameters())
+            self.optimizer = gm.optim.Decentralized(
+                self.module.parameters(),
+                lr=settings.lr,
+                momentum=settings.momentum,
+                nesterov=settings.nesterov,
+                weight_decay=settings.weight_decay,
+                algorithm=made.algorithm,
+                agent=self.agent,
+                buffers=self.module.buffers() if settings.norm_stats == "mixed" else (),
+                share=float(made.share[rank]),
+                rejoin=not AgentFolder(path, rank).saved(),
+            )
+        self.folder = AgentFolder(path, rank)
+        self.folder.begin()
+        self._feed, self._fresh = self._make_feed("batches"), self._make_feed("fresh-batches")
+        self._stopped = False
+        self._sums: dict[str, float] = {}
+        self._sent, self._begun = 0, time.monotonic()
+        if self.folder.saved():
+            self._resume()
+
+    def _make_feed(self, purpose: str) -> Feed:
+        settings = self.settings
+        return Feed(
+            self.task,
+            self.outline.shards,
+            settings.batch,
+            settings.seed,
+            settings.device,
+            getattr(torch, settings.dtype),
+            augment=settings.augment == "crop-flip",
+            purpose=purpose,
+        )
+
+    def run(self) -> str:
+        """Train to the end, until a signal, or until the loss is not finite; return how it ended."""
+        signal.signal(signal.SIGTERM, self._stop)
+        signal.signal(signal.SIGINT, self._stop)
+        per_epoch, steps = self.outline.steps_per_epoch, self.outline.steps
+        every, save = self.settings.eval_every or per_epoch, self.settings.checkpoint_every * per_epoch
+        if self.optimizer.steps_done == 0:
+            self._record()
+        while self.optimizer.steps_done < steps and not self._stopped:
+            loss = self._step()
+            t = self.optimizer.steps_done
+            if not torch.isfinite(torch.tensor(loss)):
+                return f"the loss of agent {self.agent.rank} is {loss} at step {t - 1}; use a smaller --lr"
+            if t % every == 0 or t == steps:
+                self._record()
+            if t % save == 0 and t < steps:
+                self.folder.save(self.state_dict())
+        self.folder.save(self.state_dict())
+        return INTERRUPTED if self.optimizer.steps_done < steps else "finished"
+
+    def _stop(self, *_: object) -> None:
+        self._stopped = True
+
+    def _step(self) -> float:
+        """Take one step, and note what the metrics tell of it."""
+        t = self.optimizer.steps_done
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.outline.schedule.at(t)
+        loss = float(self.optimizer.step(lambda: self._evaluate(self._feed, t), fresh=self._on_another_batch(t)))
+        done = self.optimizer.last
+        assert done is not None
+        heard = [age for age in done.ages.values() if age >= 0]
+        values = {"loss": loss, "steps": 1, "age": sum(heard), "messages": len(heard)}
+        if done.predict is not None:
+            values |= {"predict": done.predict, "choices": 1}
+        for name, value in values.items():
+            for scope in ("interval", "run"):
+                self._sums[f"{scope}.{name}"] = self._sums.get(f"{scope}.{name}", 0.0) + value
+        self._sent += done.sent
+        return loss
+
+    def _evaluate(self, feed: Feed, t: int) -> Tensor:
+        """Return the loss on this agent's batch of a step; gradients are left where optimisers look for them."""
+        rank, draw = slice(self.agent.rank, self.agent.rank + 1), feed.draw(t)
+        inputs, targets = feed.load(Draw(draw.indices[rank], None if draw.crops is None else draw.crops[rank]))
+        self.module.train()
+        self.module.zero_grad()
+        with drawing_from(inputs.device, self.settings.seed, f"dropout-{self.agent.rank}", t):
+            loss = self.task.loss(self.module(inputs[0]), targets[0])
+            loss.backward()
+        return loss.detach()
+
+    def _on_another_batch(self, t: int) -> Any:
+        return lambda: self._evaluate(self._fresh, t)
+
+    def _record(self) -> None:
+        """Evaluate now and add a row to this agent's metrics."""
+        t = self.optimizer.steps_done
+        accuracy, loss = evaluate(self.module, self.task)
+        self.folder.append(
+            {
+                "step": t,
+                "epoch": t / self.outline.steps_per_epoch,
+                "lr": self.outline.schedule.at(t),
+                "accuracy": accuracy,
+                "loss": loss,
+                "train_loss": self._mean("interval.loss", "interval.steps"),
+                "predict": self._mean("interval.predict", "interval.choices"),
+                "message_age": self._mean("interval.age", "interval.messages"),
+                "predict_run": self._mean("run.predict", "run.choices"),
+                "message_age_run": self._mean("run.age", "run.messages"),
+                "bytes_sent": self._sent,
+                "seconds": time.monotonic() - self._begun,
+            }
+        )
+        self.agent.report(accuracy=accuracy)
+        self._sums = {name: value for name, value in self._sums.items() if name.startswith("run.")}
+
+    def _mean(self, total: str, count: str) -> float | None:
+        return self._sums[total] / self._sums[count] if self._sums.get(count) else None
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return what this agent needs to go on."""
+        model = {f"model.{name}": value for name, value in self.module.state_dict().items()}
+        kept = self.optimizer.state_dict()
+        memory = {f"memory.{place}": entry["momentum_buffer"] for place, entry in kept["state"].items() if entry}
+        return {
+            **model,
+            **memory,
+            **{f"node.{name}": value for name, value in self.optimizer.node.state_dict().items()},
+        }
+
+    def _resume(self) -> None:
+        state = self.folder.load()
+        self.module.load_state_dict(part_of(state, "model."))
+        parameters = list(itertools.chain.from_iterable(group["params"] for group in self.optimizer.param_groups))
+        for place, memory in part_of(state, "memory.").items():
+            parameter = parameters[int(place)]
+            self.optimizer.state[parameter]["momentum_buffer"] = memory.to(parameter)
+        self.optimizer.node.load_state_dict(part_of(state, "node."))
+
+
+def main(path: Path) -> None:
+    """Run one agent and write how it ended."""
+    worker = Worker(path)
+    with arithmetic(worker.settings), worker.agent:
+        worker.folder.end(worker.run())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,55 @@
+"""Which addresses may be used: without the run's key nothing leaves this host."""
+
+import ipaddress
+import re
+import socket
+
+from gossamer.errors import UserError
+
+_ENDPOINT = re.compile(r"tcp://(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9.\-]{1,253}):([0-9]{1,5})")
+
+
+def is_loopback(host: str) -> bool:
+    """Say whether a host, an address or a name, is surely this one; a name is not looked up, as others answer that."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def bindable(address: str, key: bytes | None) -> str:
+    """Return the one numeric address to listen on, or refuse: what all may reach must be locked with a key."""
+    try:
+        found = socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)
+        numeric = ipaddress.ip_address(found[0][4][0])
+    except (OSError, ValueError):
+        raise UserError(f"cannot find the address '{address}'; give an IP address of this host") from None
+    if numeric.is_unspecified:
+        raise UserError(f"address '{address}' listens everywhere, allowed is one address; give the one peers can reach")
+    if key is None and not numeric.is_loopback:
+        raise UserError(
+            f"address '{address}' can be reached from other hosts, without a key only 127.0.0.1 is allowed; "
+            "set GOSSAMER_KEY_FILE, or listen on 127.0.0.1"
+        )
+    return str(numeric)
+
+
+def joined(host: str, port: int) -> str:
+    """Return 'host:port', with brackets around an address of IPv6."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def split(endpoint: str) -> tuple[str, int]:
+    """Take 'host:port' apart, or say what is wrong with it."""
+    host, _, port = endpoint.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
+        raise UserError(f"endpoint '{endpoint}' must be host:port with a port from 1 to 65535, such as 127.0.0.1:29400")
+    return host.strip("[]"), int(port)
+
+
+def connectable(endpoint: object, key: bytes | None) -> bool:
+    """Say whether 'tcp://host:port', which came from outside, may be connected to."""
+    match = _ENDPOINT.fullmatch(endpoint) if isinstance(endpoint, str) else None
+    if match is None or not 0 < int(match[2]) < 65_536:
+        return False
+    return key is not None or is_loopback(match[1])

@@ -1,0 +1,177 @@
+"""`gm.join()`: this process becomes one agent of a run, as the launcher's environment says."""
+
+import atexit
+import os
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from gossamer.errors import UserError
+from gossamer.network import Network
+from gossamer.runtime.connect import Connection, connect
+from gossamer.runtime.discovery import Observer
+from gossamer.runtime.environment import Run, read_environment
+from gossamer.runtime.recording import AgeRecord
+from gossamer.runtime.transport.base import Transport
+from gossamer.shapes import Float, Tensor
+
+POST_EVERY = 0.5  # seconds between two posts to the address book
+WINDOW = 50  # iterations whose ages are told to the others
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one step did."""
+
+    x: Float[Tensor, "1 d"]
+    predict: float | None  # the share of predicting; None where there was nothing to choose
+    ages: Mapping[int, int]  # by neighbour
+    sent: int  # bytes, to all neighbours
+
+
+class Agent:
+    """One agent of a run: its place in the network, its links, and what it tells the address book."""
+
+    def __init__(self, run: Run, network: Network | None = None) -> None:
+        """Open the links. A network object takes the place of the one that the run describes in words."""
+        self.run = run
+        self.network = network or run.make_network()
+        self.incarnation = time.time_ns()
+        self.folder = Path(run.folder) if run.folder else None
+        self._connection: Connection = connect(run, self.network, self.incarnation)
+        self._begun = self._posted = time.monotonic()
+        self._status: dict[str, Any] = {"step": 0, "restarts": run.restarts, "pid": os.getpid(), "done": False}
+        self._ages: list[list[int]] = []
+        neighbours = self.neighbours
+        self._record = AgeRecord(self.folder, self.rank, neighbours) if run.record and self.folder is not None else None
+        self._observer = Observer(self.network, self.folder) if self.rank == 0 else None
+        self._open = True
+        atexit.register(self.close)
+
+    @property
+    def rank(self) -> int:
+        """The agent's number."""
+        return self.run.rank
+
+    @property
+    def num_agents(self) -> int:
+        """How many agents the run has."""
+        return self.run.agents
+
+    @property
+    def neighbours(self) -> list[int]:
+        """The agents that this one is linked with."""
+        found: list[int] = self.network.links[self.rank].nonzero()[:, 0].tolist()
+        return found
+
+    @property
+    def algorithm(self) -> str:
+        """The rule that the launcher names."""
+        return self.run.algorithm
+
+    @property
+    def returns(self) -> bool:
+        """Whether this agent was started again after it had died."""
+        return self.run.restarts > 0
+
+    @property
+    def transport(self) -> Transport:
+        """How messages travel."""
+        return self._connection.transport
+
+    @property
+    def meet(self) -> float:
+        """Seconds that an agent waits for its neighbours before its first iteration; one that returns does not."""
+        return 0.0 if self.returns else self.run.meet
+
+    @property
+    def discovered(self) -> dict[str, Any] | None:
+        """What was last discovered from ages: clusters and tau; None before that, and without an address book."""
+        return None if self._connection.book is None else self._connection.book.read("discovery")
+
+    def report(self, **values: Any) -> None:
+        """Show further values in the launcher's table, such as loss=…"""
+        self._status |= values
+
+    def note(self, done: Step, t: int, loss: float | None) -> None:
+        """Take note of a step; tell the address book now and then."""
+        self._status |= {
+            "step": t,
+            "ages": {str(peer): age for peer, age in done.ages.items()},
+            "predict": done.predict,
+            "sent": self._status.get("sent", 0) + done.sent,
+        }
+        if loss is not None:
+            self._status["loss"] = loss
+        self._ages = [*self._ages[1 - WINDOW :], list(done.ages.values())]
+        if self._record is not None:
+            self._record.add(t - 1, done.ages)
+        now = time.monotonic()
+        if now - self._posted >= POST_EVERY:
+            self._posted = now
+            self._tell()
+
+    def _tell(self) -> None:
+        """Post status and ages, and end when the launcher has gone."""
+        if self._record is not None:
+            self._record.flush()
+        book = self._connection.book
+        if book is not None:
+            seconds, dropped = time.monotonic() - self._begun, dict(self.transport.counts)
+            book.post(f"status/{self.rank}", {**self._status, "seconds": seconds, "dropped": dropped})
+            book.post(f"ages/{self.rank}", {"step": self._status["step"], "ages": self._ages})
+            if self._observer is not None and (found := self._observer.look(book, int(self._status["step"]))):
+                book.post("discovery", found)
+        if self.run.launcher and not _alive(self.run.launcher):
+            print(f"gossamer: agent {self.rank} ends, because its launcher has gone", file=sys.stderr)
+            sys.exit(1)
+
+    def close(self) -> None:
+        """Leave the run: say so, and give up the links."""
+        if not self._open:
+            return
+        self._open = False
+        atexit.unregister(self.close)
+        self._status["done"] = sys.exc_info()[0] is None
+        if self._record is not None:
+            self._record.flush()
+        book = self._connection.book
+        if book is not None:
+            book.post(f"status/{self.rank}", {**self._status, "seconds": time.monotonic() - self._begun})
+        self._connection.close()
+
+    def __enter__(self) -> "Agent":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Agent({self.rank} of {self.num_agents} on {self.network.spec}, neighbours {self.neighbours})"
+
+
+def join(environ: Mapping[str, str] | None = None, **settings: Any) -> Agent:
+    """Join the run that the launcher's environment describes; alone, without one.
+
+    Args:
+        environ: variables to read instead of the process's own.
+        settings: fields of `Run` that win over the environment, such as network="ring:4" or tolerance=0.
+    """
+    run = read_environment(os.environ if environ is None else environ)
+    unknown = sorted(set(settings) - {name for name in vars(run) if name != "serves_book"})
+    if unknown:
+        raise UserError(f"join() takes no '{unknown[0]}'; it takes the settings that GOSSAMER_… variables name")
+    return Agent(replace(run, **settings))
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

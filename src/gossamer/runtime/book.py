@@ -1,0 +1,278 @@
+"""The address book: where the agents of a run are, and how they fare.
+
+It is a TCPStore in a process of its own, and training never needs it to go on: an agent keeps what it has read, and
+posts all it has to say again as soon as there is a book again. The store itself knows no passwords. Whoever reaches it
+can read entries and remove them, but cannot make one that an agent with the run's key believes.
+
+`python -m gossamer.runtime.book ADDRESS PORT` serves until SIGTERM, and prints the book's endpoint.
+"""
+
+import atexit
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is public, if not in __all__
+
+from gossamer.errors import UserError, read_whole
+from gossamer.runtime.addresses import bindable, joined, split
+from gossamer.runtime.keys import read_key
+from gossamer.runtime.records import Forged, Record, seal, unseal
+
+PERIOD = 0.25  # seconds between two looks at the book
+PATIENCE = 3.0  # seconds for one look, or for a connection; a book that takes longer is given up
+MOST_STUCK = 4  # connections that hang in the store, which has no deadlines: each is a thread, so there must be an end
+
+
+class BookServer:
+    """A book that is served from this process."""
+
+    def __init__(self, store: TCPStore, endpoint: str) -> None:
+        self.endpoint = endpoint
+        self._store: TCPStore | None = store
+
+    def close(self) -> None:
+        """Stop serving."""
+        self._store = None  # its destructor stops the thread and closes the socket
+
+
+def serve_book(address: str, port: int = 0, key: bytes | None = None) -> BookServer:
+    """Serve a book on this address alone; left to itself, TCPStore listens on all of them."""
+    host = bindable(address, key)
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # to come back where the last one was
+        listener.bind((host, port))
+        listener.listen(1024)
+    except (OSError, OverflowError) as error:
+        listener.close()
+        raise UserError(
+            f"the address book cannot listen on {joined(host, port)} ({error}); "
+            "choose an address of this host, and a free port or 0"
+        ) from None
+    port = listener.getsockname()[1]
+    store = TCPStore(
+        host,
+        port,
+        is_master=True,
+        wait_for_workers=False,
+        timeout=timedelta(seconds=PATIENCE),
+        master_listen_fd=listener.detach(),
+    )
+    return BookServer(store, joined(host, port))
+
+
+class Book:
+    """The book as one agent sees it. No method waits for the server, except `close` for at most a second."""
+
+    def __init__(self, endpoint: str, run: str, rank: int, key: bytes | None = None) -> None:
+        self.server = split(endpoint)
+        self.counts: Counter[str] = Counter()  # "forged", "old", "lost", "stuck"
+        self._run, self._key = run, key
+        self._posted: dict[str, bytes] = {}
+        self._watched: dict[str, None] = {}  # a set that keeps its order
+        self._records: dict[str, Record] = {}
+        self._seen: dict[str, bytes] = {}
+        self._lock = threading.Lock()
+        self._news, self._all_told, self._closed = threading.Event(), threading.Event(), threading.Event()
+        self._last_time = 0
+        self._line = _Line(self, f"gossamer-book-{rank}")
+        self._line.thread.start()
+        self._supervisor = threading.Thread(target=self._supervise, name="gossamer-book", daemon=True)
+        self._supervisor.start()
+        atexit.register(self.close)  # a thread inside the store while Python ends would bring the process down
+
+    def post(self, name: str, value: dict[str, Any]) -> None:
+        """Make this the entry under a name, now and in every book to come until the next one."""
+        with self._lock:
+            self._last_time = max(time.time_ns(), self._last_time + 1)
+            self._posted[name] = seal(self._run, name, Record(self._last_time, value), self._key)
+            self._all_told.clear()
+        self._news.set()
+
+    def watch(self, name: str) -> None:
+        """Keep reading this entry from now on."""
+        with self._lock:
+            self._watched[name] = None
+        self._news.set()
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        """Return what a watched entry said when it was last read, or None before that; it is the caller's to keep."""
+        record = self._records.get(name)
+        return None if record is None else dict(record.value)
+
+    @property
+    def connected(self) -> bool:
+        """Say whether the book is answering, and knows all that this agent had posted when the connection was made."""
+        line = self._line
+        return line.ready and time.monotonic() - line.progress < PATIENCE
+
+    def close(self, seconds: float = 1.0) -> None:
+        """Post what is still to be posted, if there is a book, and stop."""
+        if self._closed.is_set():
+            return
+        if self._posted and self.connected:
+            self._all_told.wait(seconds)
+        self._closed.set()
+        self._news.set()
+        self._supervisor.join(seconds)
+        self._line.thread.join(seconds)
+        atexit.unregister(self.close)
+
+    def _supervise(self) -> None:
+        """See to it that the line moves: one that hangs in the store is left behind, and another one takes over."""
+        stuck: list[_Line] = []
+        while not self._closed.wait(PERIOD):
+            if time.monotonic() - self._line.progress < PATIENCE:
+                continue
+            stuck = [line for line in stuck if line.thread.is_alive()]
+            if len(stuck) < MOST_STUCK:  # else the last one stays, and goes on when the server does
+                stuck.append(self._line)
+                self.counts["stuck"] += 1
+                self._line = _Line(self, self._line.thread.name)
+                self._line.thread.start()
+
+    # For the line.
+
+    def serves(self, line: "_Line") -> bool:
+        """Say whether this line is still to be used."""
+        return self._line is line and not self._closed.is_set()
+
+    def rest(self) -> None:
+        """Wait for the next look, or for something to post."""
+        self._news.wait(PERIOD)
+        self._news.clear()
+
+    def place(self, name: str) -> str:
+        """Return where an entry is in the store; runs may share a book."""
+        return f"gossamer/{self._run}/{name}"
+
+    def unknown_to(self, sent: dict[str, bytes]) -> dict[str, bytes]:
+        """Return the entries that differ from those that were sent."""
+        with self._lock:
+            return {name: sealed for name, sealed in self._posted.items() if sent.get(name) is not sealed}
+
+    def told(self, sent: dict[str, bytes]) -> None:
+        """Note that these entries have arrived."""
+        with self._lock:
+            if all(sent.get(name) is sealed for name, sealed in self._posted.items()):
+                self._all_told.set()
+
+    def watched(self) -> list[str]:
+        """Return the names to read."""
+        with self._lock:
+            return list(self._watched)
+
+    def take(self, fetched: dict[str, bytes]) -> None:
+        """Keep the entries that are new and true."""
+        for name, sealed in fetched.items():
+            if self._seen.get(name) == sealed:
+                continue
+            self._seen[name] = sealed
+            try:
+                record = unseal(self._run, name, sealed, self._key)
+            except Forged:
+                self.counts["forged"] += 1
+                continue
+            known = self._records.get(name)
+            if known is not None and record.time < known.time:
+                self.counts["old"] += 1
+            else:
+                self._records[name] = record
+
+
+class _Line:
+    """The connection to the book, in a thread that connects again and again, and that may hang for ever.
+
+    A plain socket to the same server lies beside the store's own. The system closes it when the server dies. So that
+    is noticed without asking the store, which prints a page of C++ frames for each question that fails.
+    """
+
+    def __init__(self, book: Book, name: str) -> None:
+        self._book = book
+        self.progress = time.monotonic()  # when the last look at the book was completed, or had failed
+        self.ready = False
+        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def _run(self) -> None:
+        while self._book.serves(self):
+            try:
+                with socket.create_connection(self._book.server, timeout=PATIENCE / 2) as canary:
+                    canary.setblocking(False)
+                    self._use(canary)
+            except Exception:  # RuntimeError's children from the store, OSError from sockets: either way it is lost
+                self._book.counts["lost"] += self.ready
+            self.ready = False
+            self.progress = time.monotonic()
+            if self._book.serves(self):
+                self._book.rest()
+
+    def _use(self, canary: socket.socket) -> None:
+        """Post and read for as long as the server lives."""
+        host, port = self._book.server
+        store = TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=timedelta(seconds=PATIENCE / 2))
+        sent: dict[str, bytes] = {}
+        present: set[str] = set()
+        while True:
+            self._push(store, sent)  # first, so that what was posted just before `close` arrives
+            if not self._book.serves(self):
+                return
+            self._fetch(store, present)
+            self.progress, self.ready = time.monotonic(), True
+            self._book.rest()
+            with contextlib.suppress(BlockingIOError):  # which means that it is open: it never says anything
+                canary.recv(1)
+                raise ConnectionError("the server is gone")
+
+    def _push(self, store: TCPStore, sent: dict[str, bytes]) -> None:
+        """Post what has changed; over a new connection that is everything."""
+        for name, sealed in self._book.unknown_to(sent).items():
+            store.set(self._book.place(name), sealed.decode())
+            sent[name] = sealed
+        store.check([self._book.place("")])  # the server answers this, and only after what came before
+        self._book.told(sent)
+
+    def _fetch(self, store: TCPStore, present: set[str]) -> None:
+        """Read what is watched; what is not there must not be asked for, as the store would wait for it."""
+        names = self._book.watched()
+        missing = [name for name in names if name not in present]
+        if missing and store.check([self._book.place(name) for name in missing]):
+            present.update(missing)
+        else:
+            present.update(name for name in missing if store.check([self._book.place(name)]))
+        names = [name for name in names if name in present]
+        fetched = store.multi_get([self._book.place(name) for name in names]) if names else []
+        if self._book.serves(self):
+            self._book.take(dict(zip(names, fetched, strict=True)))
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Serve a book until SIGTERM or SIGINT, and print where."""
+    signals = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # before the server's thread exists, which inherits it
+    try:
+        if len(arguments) != 2:
+            raise UserError(f"got {len(arguments)} arguments, two are needed; give ADDRESS PORT, such as 127.0.0.1 0")
+        file = os.environ.get("GOSSAMER_KEY_FILE")
+        port = read_whole("the port", arguments[1])
+        server = serve_book(arguments[0], port, read_key(Path(file)) if file else None)
+    except UserError as error:
+        print(f"gossamer: {error}", file=sys.stderr)
+        return 2
+    print(server.endpoint, flush=True)
+    signal.sigwait(signals)
+    server.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,95 @@
+"""An agent's links: from what its run says to the transports and the address book."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gossamer.network import Network
+from gossamer.runtime.addresses import split
+from gossamer.runtime.environment import Run
+from gossamer.runtime.keys import read_key
+from gossamer.runtime.transport.base import Transport
+from gossamer.runtime.transport.fault_spec import parse_faults
+from gossamer.runtime.transport.faults import Faulty
+from gossamer.runtime.transport.links import Links
+from gossamer.runtime.transport.shared import SharedMemory
+
+if TYPE_CHECKING:
+    from gossamer.runtime.book import Book, BookServer
+
+
+@dataclass(frozen=True)
+class Connection:
+    """What an agent holds on to the others with."""
+
+    transport: Transport
+    book: "Book | None"
+    server: "BookServer | None"  # of the book, where this agent serves it
+
+    def close(self) -> None:
+        """Give up all of it."""
+        self.transport.close()
+        if self.book is not None:
+            self.book.close()
+        if self.server is not None:
+            self.server.close()
+
+
+def connect(run: Run, network: Network, incarnation: int) -> Connection:
+    """Open an agent's links, and register its address."""
+    key = read_key(Path(run.key_file)) if run.key_file else None
+    peers: list[int] = network.links[run.rank].nonzero()[:, 0].tolist()
+    server = _serve(run, key) if run.serves_book else None
+    book = _open_book(run, key) if run.book else None
+    shared = sockets = None
+    if run.transport != "sockets":
+        shared = SharedMemory(run.run, run.rank, run.agents, incarnation)
+    if run.transport == "sockets" or (run.transport == "auto" and book is not None):
+        from gossamer.runtime.transport.sockets import Sockets
+
+        sockets = Sockets(
+            run.rank,
+            run.agents,
+            incarnation,
+            address=run.address,
+            key=key,
+            where=lambda peer: _endpoint(book, peer),
+            in_order=run.lockstep,
+        )
+    if book is not None:
+        endpoint = None if sockets is None else sockets.endpoint
+        book.post(f"address/{run.rank}", {"host": run.host, "endpoint": endpoint, "incarnation": incarnation})
+        for peer in peers:
+            book.watch(f"address/{peer}")
+        for peer in range(run.agents) if run.rank == 0 else ():
+            book.watch(f"ages/{peer}")
+        book.watch("discovery")
+    links: Transport = Links(peers, shared, sockets, lambda peer: _same_host(book, run, peer))
+    if run.faults:
+        faults = parse_faults(run.faults, run.agents)
+        links = Faulty(links, faults, run.rank, run.seed, restarts=run.restarts)
+    return Connection(links, book, server)
+
+
+def _serve(run: Run, key: bytes | None) -> "BookServer":
+    from gossamer.runtime.book import serve_book
+
+    assert run.book is not None
+    return serve_book(run.address, split(run.book)[1], key)
+
+
+def _open_book(run: Run, key: bytes | None) -> "Book":
+    from gossamer.runtime.book import Book
+
+    assert run.book is not None
+    return Book(run.book, run.run, run.rank, key)
+
+
+def _endpoint(book: "Book | None", peer: int) -> str | None:
+    found = None if book is None else book.read(f"address/{peer}")
+    return None if found is None else found.get("endpoint")
+
+
+def _same_host(book: "Book | None", run: Run, peer: int) -> bool | None:
+    found = None if book is None else book.read(f"address/{peer}")
+    return None if found is None else found.get("host") == run.host

@@ -1,0 +1,67 @@
+"""Clusters and delay, discovered while agents train: from the ages that they tell each other in the address book."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+
+from gossamer.network import NOTHING, Discovery, Network, discover
+
+EVERY = 1.0  # seconds between two looks
+ENOUGH = 20  # iterations of which every agent must have told the ages
+TOLERANCE = 1  # real links between equals are now and then an iteration late
+
+
+@runtime_checkable
+class Readable(Protocol):
+    """What is needed of an address book."""
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        """Return an entry."""
+
+
+class Observer:
+    """Looks at all agents' ages now and then. A link changes sides only when it clearly has (network.discovery)."""
+
+    def __init__(self, network: Network, folder: Path | None) -> None:
+        self._network, self._folder = network, folder
+        self._found: Discovery | None = None
+        self._looked = 0.0
+
+    def look(self, book: Readable, step: int) -> dict[str, Any] | None:
+        """Return what is found, as plain values, when it is another than before; each finding is logged."""
+        now = time.monotonic()
+        if now - self._looked < EVERY:
+            return None
+        self._looked = now
+        ages = self._ages(book)
+        if ages is None:
+            return None
+        found = discover(ages, self._network.links, tolerance=TOLERANCE, previous=self._found)
+        before, self._found = self._found, found
+        if before is not None and before.clusters == found.clusters:
+            return None
+        values = {"step": step, "clusters": [list(members) for members in found.clusters], "tau": found.tau}
+        if self._folder is not None:
+            with (self._folder / "discovery.jsonl").open("a", encoding="utf-8") as file:
+                file.write(json.dumps(values) + "\n")
+        return values
+
+    def _ages(self, book: Readable) -> torch.Tensor | None:
+        """Return the ages of the last iterations on all links, [steps, n, n]; None before all agents have told."""
+        told = [book.read(f"ages/{agent}") for agent in range(self._network.num_agents)]
+        rows = [entry.get("ages") if entry else None for entry in told]
+        count = min((len(row) if row else 0) for row in rows)
+        if count < ENOUGH:
+            return None
+        links = self._network.links
+        ages = torch.full((count, *links.shape), NOTHING, dtype=torch.int64)
+        for agent, row in enumerate(rows):
+            neighbours = links[agent].nonzero()[:, 0]
+            mine = torch.as_tensor(row[-count:])  # type: ignore[index]
+            if mine.shape != (count, len(neighbours)):
+                return None
+            ages[:, agent, neighbours] = mine.to(torch.int64)
+        return ages

@@ -1,0 +1,200 @@
+"""Everything that one agent must know about its run, and how it learns that from environment variables.
+
+A launcher writes GOSSAMER_RANK, GOSSAMER_BOOK and so on; one torchrun with many workers and Slurm's srun set variables
+of their own, which are taken when GOSSAMER_RANK is not set. Without any of them a script is a run of one agent, so
+that `python train.py` just works.
+"""
+
+import dataclasses
+import math
+import os
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gossamer.algorithms.options import option, read_options
+from gossamer.errors import UserError, unknown_name
+from gossamer.network import Network
+from gossamer.network import network as make_network
+from gossamer.network.network import CLIP_WEIGHTS, STARTUPS
+from gossamer.runtime.addresses import is_loopback, split
+from gossamer.runtime.launch.schedulers import (
+    LOOPBACK,
+    own_address,
+    read_slurm,
+    read_torchrun,
+    to_run_id,
+    torchrun_restarts,
+)
+from gossamer.runtime.message import MOST_AGENTS
+
+PREFIX = "GOSSAMER_"
+RUN_ID = re.compile(r"[a-z0-9-]{1,40}")
+SHARED_MEMORY = Path("/dev/shm")
+_ALWAYS = ("rank", "agents", "run")  # written even where they are what would be assumed anyway
+_AT_LEAST = {"rank": 0, "seed": 0, "tolerance": 0, "max_age": 1, "restarts": 0, "launcher": 0}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One agent's view of a run. Each field but the last is the variable GOSSAMER_… of the same name."""
+
+    rank: int = option(0, "which agent this is, counted from 0")
+    agents: int = option(1, "how many agents the run has")
+    run: str = option("alone", "name of the run, the same for all its agents: small letters, digits, dashes")
+    network: str = option("", "who is linked with whom: clusters:3,5, ring:8, file:net.json, … (default complete:N)")
+    clusters: str | None = option(None, "reliable clusters: sizes '3,5' or members '0,1,2/3,4'")
+    delay: str | None = option(None, "delay to add, in steps: 20, uniform:5,60, trace:FILE, …")
+    loss: float = option(0.0, "probability that a message is dropped on purpose")
+    mixing: str = option("metropolis", "weights of W", choices=("metropolis", "uniform"))
+    lazy: bool = option(False, "use (I + W) / 2")
+    clip_weights: str = option("rebuilt", "the clipping step's weights", choices=CLIP_WEIGHTS)
+    startup: str = option("wait", "before the first late message", choices=STARTUPS)
+    seed: int = option(0, "fixes start, data order, added delays and chance")
+    algorithm: str = option("pc-asgd", "the update rule with its options, as pc-asgd/theta=pv")
+    book: str | None = option(None, "where the run's address book is: host:port")
+    key_file: str | None = option(None, "file with the run's key; needed where other machines can reach the agents")
+    address: str = option(LOOPBACK, "address of this machine at which agents listen")
+    host: str = option("", "agents with the same name of a host share memory (default: from the machine)")
+    transport: str = option(
+        "auto", "how messages travel: auto shares memory on one host", choices=("auto", "shared", "sockets")
+    )
+    compress: str = option("none", "how messages are made small: none, bf16, int8, topk:0.01")
+    faults: str | None = option(None, "faults to add to the links, for tests")
+    deadline: float | str = option(
+        "auto", "seconds without news after which a neighbour counts as dead; auto: 20 of its usual intervals"
+    )
+    tolerance: int = option(1, "age in steps up to which a message counts as current")
+    meet: float = option(20.0, "seconds that agents wait for their neighbours before the first step")
+    lockstep: bool = option(False, "wait for every neighbour at every step, so that a run can be repeated")
+    max_age: int = option(64, "how many of its own past states an agent keeps; older messages are clipped")
+    folder: str | None = option(None, "folder of the run")
+    record: bool = option(False, "write the age of every message, as a trace that can be replayed")
+    restarts: int = option(0, "how often this agent was started again")
+    launcher: int = option(0, "process that started the agents, and without which they end; 0: none")
+    serves_book: bool = False  # no variable: it follows from who started the agents
+
+    def __post_init__(self) -> None:
+        """Fill in what depends on other fields, and check ranges."""
+        if not 1 <= self.agents <= MOST_AGENTS:
+            raise UserError(f"agents must lie between 1 and {MOST_AGENTS}, got {self.agents}")
+        if not self.network:
+            object.__setattr__(self, "network", f"complete:{self.agents}")
+        if not self.host:
+            object.__setattr__(self, "host", host_name())
+        for name, least in _AT_LEAST.items():
+            if not getattr(self, name) >= least:  # so that nan fails too
+                raise UserError(f"{name} must be {least} or more, got {getattr(self, name)}")
+        if self.rank >= self.agents:
+            last = self.agents - 1
+            raise UserError(f"rank {self.rank} is none of {self.agents} agents; ranks are numbered 0 to {last}")
+        if not RUN_ID.fullmatch(self.run):
+            raise UserError(f"run '{self.run}' must be 1 to 40 small letters, digits and dashes; try {self._tidy}")
+        if self.deadline != "auto" and not (isinstance(self.deadline, float) and 0 < self.deadline < math.inf):
+            raise UserError(f"deadline must be auto or seconds above 0, got '{self.deadline}'; use for example 10")
+        if not 0 <= self.meet < math.inf:
+            raise UserError(f"meet must be 0 seconds or more, got {self.meet:g}; use for example 20")
+        for field in dataclasses.fields(self):
+            choices = field.metadata.get("choices")
+            if choices and getattr(self, field.name) not in choices:
+                raise unknown_name(field.name, getattr(self, field.name), choices)
+        if self.book is not None:
+            split(self.book)
+        if not is_loopback(self.address) and self.key_file is None:
+            raise UserError(
+                f"address {self.address} can be reached from other machines, and the run has no key; name a file of "
+                "64 hex digits with mode 600 (openssl rand -hex 32) in GOSSAMER_KEY_FILE or --key-file"
+            )
+
+    @property
+    def _tidy(self) -> str:
+        return to_run_id(self.run)
+
+    def to_environment(self) -> dict[str, str]:
+        """Return the variables from which `read_environment` makes the same run; what is assumed anyway is left out."""
+        assumed = Run(agents=self.agents)
+        return {
+            PREFIX + name.upper(): _to_text(getattr(self, name))
+            for name in FIELDS
+            if name in _ALWAYS or getattr(self, name) != getattr(assumed, name)
+        }
+
+    def make_network(self) -> Network:
+        """Return the network that the agents form, after checking that there are as many as it has."""
+        made = make_network(
+            self.network,
+            self.delay,
+            clusters=self.clusters,
+            loss=self.loss,
+            mixing=self.mixing,
+            lazy=self.lazy,
+            clip_weights=self.clip_weights,
+            startup=self.startup,
+        )
+        if made.num_agents != self.agents:
+            raise UserError(
+                f"network '{self.network}' has {made.num_agents} agents but the run has {self.agents}; "
+                "make the two numbers the same"
+            )
+        return made
+
+
+FIELDS = tuple(field.name for field in dataclasses.fields(Run) if field.name != "serves_book")
+VARIABLES = tuple(PREFIX + name.upper() for name in FIELDS)
+
+
+def read_environment(environ: Mapping[str, str] = os.environ) -> Run:
+    """Return this process's run: from GOSSAMER_…, else from torchrun's or Slurm's variables, else of one agent."""
+    given = _read_own(environ)
+    found = {} if "rank" in given else read_torchrun(environ) or read_slurm(environ)
+    if found and given.get("agents", found["agents"]) != found["agents"]:
+        raise UserError(
+            f"GOSSAMER_AGENTS is {given['agents']} but there are {found['agents']} processes; make the two the same"
+        )
+    restarts = max(given.get("restarts", 0), found.pop("restarts", 0), torchrun_restarts(environ))
+    toward = found.pop("toward", None)
+    values = {**found, **given, "restarts": restarts}
+    agents = values.get("agents", 1)
+    if agents > 1 and "rank" not in values:
+        raise UserError(f"GOSSAMER_AGENTS is {agents} but GOSSAMER_RANK is not set; start with gossamer launch")
+    if agents > 1 and "book" not in values:
+        raise UserError(f"{agents} agents cannot find each other without GOSSAMER_BOOK; start with gossamer launch")
+    if toward is not None and "address" not in given:
+        values["address"] = own_address(toward)
+    # A name that no other run of this machine has.
+    values.setdefault("run", to_run_id(f"book-{values['book']}") if agents > 1 else f"alone-{os.getpid()}")
+    return Run(**values, serves_book=agents > 1 and values["rank"] == 0 and "book" not in given)
+
+
+def _read_own(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Read the variables GOSSAMER_…; one that is empty counts as not set."""
+    given: dict[str, Any] = {}
+    for name in FIELDS:
+        text = environ.get(PREFIX + name.upper())
+        if text:
+            try:
+                given |= read_options(Run, "a run", {name: text})
+            except UserError as error:
+                raise UserError(f"{PREFIX}{name.upper()}: {error}") from None
+    return given
+
+
+def _to_text(value: Any) -> str:
+    """Write a value so that it is read back as the same one."""
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def host_name() -> str:
+    """Return a name that exactly those processes have in common who see the same shared memory.
+
+    Containers may share the kernel, hence its boot id, and even the name of the machine; not the file system of
+    shared memory, unless they were told to.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{socket.gethostname()}-{boot}-{SHARED_MEMORY.stat().st_dev}"
+    except OSError:  # not Linux
+        return socket.gethostname()

@@ -1,0 +1,105 @@
+"""The address book as a process of its own, which a launcher starts, and starts again at the same port if it dies."""
+
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from gossamer.errors import UserError
+from gossamer.runtime.addresses import split
+from gossamer.runtime.launch.family import guarded
+from gossamer.runtime.launch.logs import last_words
+from gossamer.runtime.launch.plan import Plan, without_run
+
+PATIENCE = 60.0  # seconds for the book to say where it is: it imports torch, from a slow disk perhaps
+FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+
+Command = Callable[[str, int], list[str]]
+
+
+def book_command(address: str, port: int) -> list[str]:
+    """Return the command that serves a book and prints its endpoint."""
+    return [sys.executable, "-m", "gossamer.runtime.book", address, str(port)]
+
+
+class BookProcess:
+    """Serves the run's book until `stop`."""
+
+    def __init__(self, plan: Plan, command: Command = book_command) -> None:
+        self._plan, self._command = plan, command
+        self._log = plan.folder / "book.log"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._port = plan.book_port
+        self._pause, self._again = FIRST_PAUSE, 0.0
+
+    @property
+    def pid(self) -> int | None:
+        """The process, while there is one."""
+        return None if self._process is None else self._process.pid
+
+    def start(self, stop: Callable[[], object] = lambda: None) -> str:
+        """Start it and return its endpoint; `stop` may break the wait for it off."""
+        process = self._spawn(subprocess.PIPE)
+        assert process.stdout is not None
+        deadline, line = time.monotonic() + PATIENCE, b""
+        with process.stdout as pipe, selectors.DefaultSelector() as selector:
+            selector.register(pipe, selectors.EVENT_READ)
+            while not line.endswith(b"\n") and time.monotonic() < deadline and not stop():
+                if selector.select(timeout=0.1):
+                    chunk = os.read(pipe.fileno(), 1024)
+                    if not chunk:
+                        break
+                    line += chunk
+        if stop():
+            return ""
+        if not line.endswith(b"\n"):
+            self.stop()
+            where = f"{self._plan.run.address}:{self._port}"
+            raise UserError(f"cannot start the address book at {where} ({last_words(self._log)}); see {self._log}")
+        endpoint = line.decode("utf-8", "replace").strip()
+        self._port = split(endpoint)[1]
+        return endpoint
+
+    def look(self) -> bool:
+        """See to it that the book is there; return whether it had died and was started again just now."""
+        if self._process is None or self._process.poll() is None:
+            return False
+        now = time.monotonic()
+        if self._again == 0.0:
+            self._again = now + self._pause
+            self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        if now < self._again:
+            return False
+        self._again = 0.0
+        self._spawn(None)
+        return True
+
+    def stop(self) -> None:
+        """End the process."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(timeout=2)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def _spawn(self, out: int | None) -> "subprocess.Popen[bytes]":
+        environment = without_run(os.environ) | {"GOSSAMER_RUN": self._plan.run.run}
+        environment |= {"GOSSAMER_LAUNCHER": str(os.getpid())}
+        if self._plan.run.key_file is not None:
+            environment["GOSSAMER_KEY_FILE"] = self._plan.run.key_file
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                guarded(self._command(self._plan.run.address, self._port)),
+                stdin=subprocess.DEVNULL,
+                stdout=log if out is None else out,
+                stderr=log,
+                env=environment,
+                start_new_session=True,
+            )
+        return self._process

@@ -1,0 +1,271 @@
+"""Agents as processes of this machine: started, watched, started again, and ended without a trace."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gossamer.runtime.launch.board import Board
+from gossamer.runtime.launch.book_process import BookProcess
+from gossamer.runtime.launch.family import family, guarded, kill_family, send
+from gossamer.runtime.launch.logs import Tail, last_words, log_path
+from gossamer.runtime.launch.plan import Outcome, Plan, Report, Watcher
+from gossamer.runtime.launch.restarts import Restarts
+from gossamer.runtime.transport.shared import remove_leftovers, remove_orphans
+
+TICK = 0.05  # seconds between two looks at the agents
+TABLE = 0.5  # … and at what they say of themselves
+POLITE, FINAL = 5.0, 10.0  # seconds after SIGINT at which SIGTERM and SIGKILL follow
+BEGINNING = 5.0  # seconds: all agents that fail sooner, twice, have a mistake in common that no restart will mend
+
+Command = Callable[[Plan, int], list[str]]
+
+
+def python_command(plan: Plan, rank: int) -> list[str]:
+    """Return the command of an agent that is a Python process."""
+    return [sys.executable, str(plan.script), *plan.arguments]
+
+
+class AgentProcess:
+    """One agent: its process while it runs, and how it ended."""
+
+    def __init__(self, plan: Plan, rank: int, command: Command, restarts: Restarts) -> None:
+        self.rank, self.restarts = rank, restarts
+        self.log = log_path(plan.folder, rank)
+        self.exit: int | None = None  # the last one
+        self.state = "waiting"
+        self.starts = 0
+        self.failed_early = 0  # times in a row, each soon after its start and with a status that programs choose
+        self._plan, self._command = plan, command
+        self._process: subprocess.Popen[bytes] | None = None
+        self._again = 0.0
+
+    @property
+    def over(self) -> bool:
+        """Whether it will not run again."""
+        return self.state in ("done", "failed")
+
+    def start(self) -> None:
+        """Start it, with its output appended to its log."""
+        with self.log.open("ab") as log:
+            if self.restarts.used:
+                log.write(f"--- agent {self.rank} is started again ({self.restarts.used}) ---\n".encode())
+                log.flush()
+            self._process = subprocess.Popen(
+                guarded(self._command(self._plan, self.rank)),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._plan.environment(self.rank, self.restarts.used),
+                start_new_session=True,
+            )
+        self.restarts.started()
+        self.starts += 1
+        self.state = "running"
+
+    def look(self) -> str | None:
+        """Start it when its pause is over; when it has died, say what happened."""
+        if self.state == "waiting" and time.monotonic() >= self._again:
+            self.start()
+        if self._process is None or self.state != "running" or self._process.poll() is None:
+            return None
+        self.exit = self._process.returncode
+        kill_family(run=self._plan.run.run, launcher=os.getpid(), rank=self.rank)  # what it has left behind
+        if self.exit == 0:
+            self.state = "done"
+            return None
+        early = self.restarts.lived < BEGINNING and self.exit in (1, 2)
+        self.failed_early = self.failed_early + 1 if early else 0
+        pause = self.restarts.ended()
+        if pause is None:
+            self.state = "failed"
+            return f"agent {self.rank} {describe_exit(self.exit)} and is not started again; its log is {self.log}"
+        self.state, self._again = "waiting", time.monotonic() + pause
+        number = f"restart {self.restarts.used} of {self._plan.max_restarts}"
+        return f"agent {self.rank} {describe_exit(self.exit)}; {number} in {pause:g} s"
+
+    def signal(self, number: int) -> None:
+        """Send it a signal, if it runs."""
+        if self._process is not None and self._process.poll() is None:
+            send(self._process.pid, number)
+
+    def ended(self) -> bool:
+        """Say whether no process of it runs, and keep how the last one ended."""
+        if self._process is None or self._process.poll() is None:
+            return self._process is None
+        self.exit = self._process.returncode
+        self.state = "done" if self.exit == 0 else "failed"
+        return True
+
+
+def describe_exit(status: int) -> str:
+    """Say in words how a process ended."""
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        return f"was ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was ended by signal {-status}"
+
+
+class Launcher:
+    """Starts a plan's agents and its book, and answers for them until `run` returns; call it from the main thread."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        watcher: Watcher | None = None,
+        *,
+        command: Command = python_command,
+        restarts: int | None = None,
+        book: Callable[[Plan], BookProcess] = BookProcess,
+    ) -> None:
+        """Take the plan; `restarts` differs from the plan's where the command makes them itself."""
+        run = dataclasses.replace(plan.run, launcher=os.getpid())
+        self.plan = dataclasses.replace(plan, run=run)
+        self.watcher = watcher or Watcher()
+        self._command, self._make_book = command, book
+        self._restarts = plan.max_restarts if restarts is None else restarts
+        self._book: BookProcess | None = None
+        self._board: Board | None = None
+        self._agents: list[AgentProcess] = []
+        self._tails: dict[int, Tail] = {}
+        self._next_table = 0.0
+        self._grown = False  # an agent has lived long enough, or has made a step
+
+    def run(self, stop: Callable[[], object] = lambda: None) -> Report:
+        """Run until every agent has ended, or until `stop` gives a reason; then nothing of them is left."""
+        begun, report = time.monotonic(), Report()
+        try:
+            self._start(stop)
+            while not (self._agents and all(agent.over for agent in self._agents)) and not report.hopeless:
+                if stop():
+                    report.interrupted = True
+                    self._end_agents()
+                    break
+                report.hopeless = self._look()
+                time.sleep(TICK)
+            if self._board is not None:
+                self._board.settle(agent.rank for agent in self._agents if agent.exit == 0)
+        finally:
+            self._clean()
+        self.watcher.status(self.rows())
+        rows = {row["rank"]: row for row in self.rows()}
+        statuses = self._board.newest() if self._board else {}
+        report.outcomes = [
+            Outcome(agent.rank, agent.exit, rows[agent.rank]["restarts"], statuses.get(agent.rank))
+            for agent in self._agents
+        ]
+        report.seconds = time.monotonic() - begun
+        return report
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one row an agent of the whole run: rank, state, restarts, and what it says of itself."""
+        statuses = self._board.newest() if self._board else {}
+        own = {agent.rank: agent for agent in self._agents}
+        rows = []
+        for rank in range(self.plan.run.agents):
+            said = statuses.get(rank, {})
+            row = {"restarts": 0, **said, "rank": rank, "state": "elsewhere"}
+            if rank in own:
+                row["state"] = own[rank].state
+                row["restarts"] = max(own[rank].starts - 1, int(said.get("restarts") or 0))
+            elif said.get("done"):
+                row["state"] = "done"
+            rows.append(row)
+        return rows
+
+    def _start(self, stop: Callable[[], object]) -> None:
+        remove_orphans()  # of launchers that were killed
+        if self.plan.serves_book:
+            self._book = self._make_book(self.plan)
+            endpoint = self._book.start(stop)
+            if stop():
+                return
+            self.plan = self.plan.with_book(endpoint)
+        self._board = Board(self.plan.run)
+        for rank in self.plan.ranks:
+            agent = AgentProcess(self.plan, rank, self._command, Restarts(self._restarts))
+            if self.watcher.listens_to(rank):
+                self._tails[rank] = Tail(agent.log)
+            self._agents.append(agent)
+
+    def _look(self) -> str | None:
+        """See to all agents and the book, and tell the watcher; return why it is no use, if that is so."""
+        events = [agent.look() for agent in self._agents]
+        hopeless = self._common_mistake()
+        if hopeless:
+            return hopeless
+        for event in events:
+            if event:
+                self.watcher.event(event)
+        if self._book is not None and self._book.look():
+            self.watcher.event("the address book had died and was started again")
+        self._pass_on_output()
+        if time.monotonic() >= self._next_table:
+            self._next_table = time.monotonic() + TABLE
+            rows = self.rows()
+            self._grown |= any(int(row.get("step") or 0) > 0 for row in rows)
+            self.watcher.status(rows)
+        return None
+
+    def _pass_on_output(self, *, whole: bool = False) -> None:
+        for rank, tail in self._tails.items():
+            lines = tail.read(whole=whole)
+            if lines:
+                self.watcher.output(rank, lines)
+
+    def _common_mistake(self) -> str | None:
+        """Say what is wrong when every agent has failed twice at its very start, and none ever got further."""
+        self._grown |= any(a.state == "running" and a.restarts.lived >= BEGINNING for a in self._agents)
+        if self._grown or not all(agent.failed_early >= 2 for agent in self._agents):
+            return None
+        first = self._agents[0]
+        assert first.exit is not None
+        words = last_words(first.log)
+        return f"every agent {describe_exit(first.exit)} at its start ({words}); see {first.log}"
+
+    def _end_agents(self) -> None:
+        """Ask all agents to end, more firmly with time."""
+        begun = time.monotonic()
+        pressed = [(0.0, signal.SIGINT), (POLITE, signal.SIGTERM)]
+        while [agent for agent in self._agents if not agent.ended()]:
+            elapsed = time.monotonic() - begun
+            if pressed and elapsed >= pressed[0][0]:
+                _, number = pressed.pop(0)
+                for agent in self._agents:
+                    agent.signal(number)
+            if elapsed >= FINAL:
+                return  # the rest is done by force
+            self._pass_on_output()
+            time.sleep(TICK)
+
+    def _clean(self) -> None:
+        """End by force what still runs, and remove what would be left behind; signals wait meanwhile."""
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        try:
+            for agent in self._agents:
+                agent.signal(signal.SIGKILL)
+            deadline = time.monotonic() + FINAL
+            while [agent for agent in self._agents if not agent.ended()] and time.monotonic() < deadline:
+                time.sleep(TICK / 5)
+            if self._board is not None:
+                self._board.close()
+            if self._book is not None:
+                self._book.stop()
+            kill_family(run=self.plan.run.run, launcher=os.getpid())
+            self._pass_on_output(whole=True)
+            remove_shared_memory(self.plan.run.run)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def remove_shared_memory(run: str, folder: Path | None = None) -> None:
+    """Remove what agents of a run have left in shared memory, unless some of them, of another launcher, still run."""
+    if not family(run=run):
+        remove_leftovers(run, folder)

@@ -1,0 +1,119 @@
+"""What runs inside Ray's actors: a script as one agent, in the actor's own process so that it has the actor's GPUs."""
+
+import contextlib
+import os
+import runpy
+import sys
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gossamer.runtime.addresses import is_loopback
+from gossamer.runtime.environment import VARIABLES
+from gossamer.runtime.launch.logs import log_path
+from gossamer.runtime.launch.plan import Plan
+
+
+@dataclass(frozen=True)
+class Seat:
+    """Where an agent is at present."""
+
+    pid: int
+    node: str  # Ray's name of the machine
+    restarts: int
+
+
+class Desk:
+    """An actor at which agents report: Ray starts a dead actor again but does not tell it how often it has."""
+
+    def __init__(self) -> None:
+        self._seats: dict[int, Seat] = {}
+
+    def arrive(self, rank: int, pid: int, node: str) -> int:
+        """Note that an agent has started; return how often it had before."""
+        before = self._seats.get(rank)
+        restarts = 0 if before is None else before.restarts + 1
+        self._seats[rank] = Seat(pid, node, restarts)
+        return restarts
+
+    def seats(self) -> dict[int, Seat]:
+        """Return where all agents are."""
+        return dict(self._seats)
+
+
+class Agent:
+    """An actor that runs the script once. When that fails the process ends, which makes Ray start the actor again."""
+
+    def __init__(self, plan: Plan, rank: int, restarts: int, address: str, key: str | None) -> None:
+        self._plan, self._rank, self._restarts = plan, rank, restarts
+        self._address, self._key = address, key
+
+    def run(self) -> int:
+        """Run the script as the main program and return 0; there is no other value."""
+        self._take_place()
+        script = str(self._plan.script)
+        sys.argv = [script, *self._plan.arguments]
+        sys.path.insert(0, str(self._plan.script.parent))
+        status = run_script(script)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        if status:
+            os._exit(status)
+        return 0
+
+    def _take_place(self) -> None:
+        """Set the environment, and send all output to the agent's log."""
+        folder = self._plan.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        log = os.open(log_path(folder, self._rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        for number in (1, 2):
+            os.dup2(log, number)
+        os.close(log)
+        for name, number in (("stdout", 1), ("stderr", 2)):
+            setattr(sys, name, os.fdopen(number, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False))
+        for name in VARIABLES:  # of a run around the launcher
+            os.environ.pop(name, None)
+        os.environ.update(self._plan.agent(self._rank, self._restarts).to_environment())
+        if not is_loopback(self._plan.run.address):  # which is the driver's
+            os.environ["GOSSAMER_ADDRESS"] = self._address
+        if self._key is not None:
+            write_if_missing(Path(os.environ["GOSSAMER_KEY_FILE"]), self._key)
+
+
+class RayAgent(Agent):
+    """The actor: reports at the desk, then is an agent like any other."""
+
+    def __init__(self, plan: Plan, rank: int, desk: str, key: str | None) -> None:
+        import ray
+
+        context = ray.get_runtime_context()
+        place: Any = ray.get_actor(desk)
+        restarts: Any = ray.get(place.arrive.remote(rank, os.getpid(), context.get_node_id()))
+        super().__init__(plan, rank, restarts, ray.util.get_node_ip_address(), key)
+
+
+def run_script(script: str) -> int:
+    """Run a script as the main program; return the status with which Python would have ended."""
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit as leave:
+        if leave.code is None or isinstance(leave.code, int):
+            return leave.code or 0
+        print(leave.code, file=sys.stderr)
+        return 1
+    except BaseException:  # a KeyboardInterrupt as well: the process is to end, but with its story told
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def write_if_missing(path: Path, text: str) -> None:
+    """Write the run's key where a machine does not have it, for its owner alone."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(file, "w", encoding="ascii") as stream:
+            stream.write(text)

@@ -1,0 +1,213 @@
+"""Agents as actors of a Ray cluster, or of a Ray that is started on this machine for the purpose.
+
+Ray starts dead actors again by itself, on another machine if need be. The script must lie at the same path, and this
+package be installed, on every machine.
+"""
+
+import contextlib
+import dataclasses
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gossamer.errors import UserError
+from gossamer.runtime.addresses import is_loopback
+from gossamer.runtime.launch.board import Board
+from gossamer.runtime.launch.book_process import BookProcess
+from gossamer.runtime.launch.family import send
+from gossamer.runtime.launch.logs import Tail, log_path
+from gossamer.runtime.launch.plan import Outcome, Plan, Report, Watcher
+from gossamer.runtime.launch.processes import FINAL, TABLE, remove_shared_memory
+from gossamer.runtime.launch.ray_agent import Desk, RayAgent, Seat
+from gossamer.runtime.launch.ray_connection import Resources, connected
+
+
+class RayLauncher:
+    """Runs a plan's agents on Ray, and leaves the cluster as it was."""
+
+    def __init__(self, plan: Plan, watcher: Watcher, resources: Resources) -> None:
+        self.plan, self.watcher, self._resources = plan, watcher, resources
+        self._states = dict.fromkeys(plan.ranks, "waiting")
+        self._exits: dict[int, int | None] = dict.fromkeys(plan.ranks)
+        self._actors: list[Any] = []
+        self._group: Any = None
+        self._desk: Any = None
+        self._seats: dict[int, Seat] = {}
+        self._board: Board | None = None
+
+    def run(self, stop: Callable[[], object] = lambda: None) -> Report:
+        """Run until every agent has ended or `stop` gives a reason."""
+        begun, report = time.monotonic(), Report()
+        book = BookProcess(self.plan) if self.plan.serves_book else None
+        with connected(self._resources, self.plan) as ray:
+            try:
+                self._check(ray)
+                endpoint = self.plan.run.book if book is None else book.start(stop)
+                if endpoint and not stop():
+                    self.plan = self.plan.with_book(endpoint)
+                    self._board = Board(self.plan.run)
+                    self._watch(ray, self._start(ray, stop), stop, book)
+                report.interrupted = None in self._exits.values()
+                if report.interrupted:
+                    self._ask_to_end(ray)
+                elif self._board is not None:
+                    self._board.settle(rank for rank, status in self._exits.items() if status == 0)
+            finally:
+                self._clean(ray, book)
+        statuses = self._board.newest() if self._board else {}
+        for rank, status in self._exits.items():
+            restarts = self._seats[rank].restarts if rank in self._seats else 0
+            report.outcomes.append(Outcome(rank, status, restarts, statuses.get(rank)))
+        report.seconds = time.monotonic() - begun
+        return report
+
+    def _check(self, ray: Any) -> None:
+        """Refuse what could only be waited for."""
+        machines = [node for node in ray.nodes() if node["Alive"]]
+        if len(machines) > 1 and is_loopback(self.plan.run.address):
+            raise UserError(
+                f"the cluster has {len(machines)} machines, which cannot reach {self.plan.run.address}; "
+                "give --address, the address of this machine"
+            )
+        if self._resources.ray_address is None:
+            there, count = ray.cluster_resources(), len(self.plan.ranks)
+            for name, share in self._resources.of_one().items():
+                if share * count > there.get(name, 0):
+                    raise UserError(
+                        f"{count} agents with {share:g} {name} each need {share * count:g}, this machine has "
+                        f"{there.get(name, 0):g}; use less for each, or fewer agents"
+                    )
+
+    def _start(self, ray: Any, stop: Callable[[], object]) -> dict[Any, int]:
+        """Reserve the resources, start the actors and return what they promise."""
+        from ray.util.placement_group import placement_group
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        share = self._resources.of_one()
+        self._group = placement_group([share] * len(self.plan.ranks), strategy=self._resources.placement)
+        begun, told = time.monotonic(), False
+        while not self._group.wait(timeout_seconds=1):
+            if stop():
+                return {}
+            if not told and time.monotonic() - begun > 10:
+                told = True
+                self.watcher.event(f"waiting for the cluster to have {len(self.plan.ranks)} times {share}")
+        key = None if self.plan.run.key_file is None else Path(self.plan.run.key_file).read_text(encoding="ascii")
+        # Agents find it by name: Ray might lose an argument that it needs to start one again.
+        name = f"gossamer-{self.plan.run.run}"
+        self._desk = ray.remote(Desk).options(name=name, num_cpus=0, max_restarts=-1, max_task_retries=-1).remote()
+        references = {}
+        for place, rank in enumerate(self.plan.ranks):
+            actor = ray.remote(RayAgent).options(
+                num_cpus=share.get("CPU", 0),
+                num_gpus=share.get("GPU", 0),
+                max_restarts=self.plan.max_restarts,
+                max_task_retries=self.plan.max_restarts,
+                scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=place),
+            )
+            self._actors.append(actor.remote(self.plan, rank, name, key))
+            references[self._actors[-1].run.remote()] = rank
+            self._states[rank] = "running"
+        return references
+
+    def _watch(
+        self, ray: Any, references: dict[Any, int], stop: Callable[[], object], book: BookProcess | None
+    ) -> None:
+        """Follow the agents until all have ended."""
+        tails = {
+            rank: Tail(log_path(self.plan.folder, rank)) for rank in self.plan.ranks if self.watcher.listens_to(rank)
+        }
+        pending = list(references)
+        while pending and not stop():
+            ready, pending = ray.wait(pending, timeout=TABLE)
+            for reference in ready:
+                self._take(ray, reference, references[reference])
+            self._look(ray, book)
+            for rank, tail in tails.items():
+                lines = tail.read(whole=not pending)
+                if lines:
+                    self.watcher.output(rank, lines)
+
+    def _take(self, ray: Any, reference: Any, rank: int) -> None:
+        """Note how an agent ended."""
+        try:
+            self._exits[rank] = int(ray.get(reference))
+            self._states[rank] = "done"
+            # The process ends in order, as a script's does: agents say goodbye when Python ends.
+            self._actors[self.plan.ranks.index(rank)].__ray_terminate__.options(max_task_retries=0).remote()
+        except Exception as error:  # what Ray raises when an actor has died for good, or could not be made
+            self._exits[rank], self._states[rank] = 1, "failed"
+            words = next(iter(str(error).strip().splitlines()), type(error).__name__)
+            log = log_path(self.plan.folder, rank)
+            self.watcher.event(f"agent {rank} failed and is not started again ({words}); its log is {log}")
+
+    def _look(self, ray: Any, book: BookProcess | None) -> None:
+        """Tell what is new of agents and book."""
+        before = self._seats
+        self._find_seats(ray)
+        for rank, seat in self._seats.items():
+            if rank in before and seat.restarts > before[rank].restarts:
+                number = f"restart {seat.restarts} of {self.plan.max_restarts}"
+                self.watcher.event(f"agent {rank} had died and was started again by Ray ({number})")
+        if book is not None and book.look():
+            self.watcher.event("the address book had died and was started again")
+        self.watcher.status(self.rows())
+
+    def _find_seats(self, ray: Any) -> None:
+        if self._desk is not None:
+            with contextlib.suppress(ray.exceptions.RayError):  # it may itself be on its way to another machine
+                self._seats = ray.get(self._desk.seats.remote(), timeout=1)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return one row an agent, as `Launcher.rows` does."""
+        statuses = self._board.newest() if self._board else {}
+        rows = []
+        for rank in range(self.plan.run.agents):
+            restarts = self._seats[rank].restarts if rank in self._seats else 0
+            state = self._states.get(rank, "elsewhere")
+            rows.append({"rank": rank, **statuses.get(rank, {}), "state": state, "restarts": restarts})
+        return rows
+
+    def _ask_to_end(self, ray: Any) -> None:
+        """Send SIGTERM to every agent that runs, wherever that is, and give them time."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        self._find_seats(ray)
+        here = ray.get_runtime_context().get_node_id()
+        for seat in self._seats.values():
+            if seat.node == here:
+                send(seat.pid, signal.SIGTERM)
+            else:
+                there = NodeAffinitySchedulingStrategy(seat.node, soft=True)
+                ray.remote(send).options(num_cpus=0, scheduling_strategy=there).remote(seat.pid, int(signal.SIGTERM))
+        deadline = time.monotonic() + FINAL / 2
+        while _alive(self._seats, here) and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+    def _clean(self, ray: Any, book: BookProcess | None) -> None:
+        from ray.util.placement_group import remove_placement_group
+
+        for actor in (*self._actors, *([] if self._desk is None else [self._desk])):
+            with contextlib.suppress(ray.exceptions.RayError):
+                ray.kill(actor, no_restart=True)
+        if self._group is not None:
+            with contextlib.suppress(ray.exceptions.RayError):
+                remove_placement_group(self._group)
+        if self._board is not None:
+            self._board.close()
+        if book is not None:
+            book.stop()
+        remove_shared_memory(self.plan.run.run)
+
+
+def _alive(seats: dict[int, Seat], here: str) -> bool:
+    """Say whether an agent on this machine still runs."""
+    return any(seat.node == here and Path(f"/proc/{seat.pid}").exists() for seat in seats.values())
+
+
+def run_on_ray(plan: Plan, watcher: Watcher, resources: Resources, stop: Callable[[], object]) -> Report:
+    """Run a plan's agents on Ray, whose processes have another folder than this one as their present folder."""
+    absolute = dataclasses.replace(plan, folder=plan.folder.resolve(), script=plan.script.resolve())
+    return RayLauncher(absolute, watcher, resources).run(stop)

@@ -1,0 +1,92 @@
+"""Reaching a Ray cluster, or starting a Ray on this machine, and leaving it."""
+
+import contextlib
+import logging
+import math
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gossamer.algorithms.options import option
+from gossamer.errors import UserError, unknown_name
+from gossamer.runtime.launch.plan import Plan, cores
+from gossamer.runtime.launch.schedulers import LOOPBACK, own_address
+
+ELSEWHERE = "203.0.113.1"  # an address of no machine, by which to find out whether this one has a network
+OBJECT_STORE = 100 * 2**20  # bytes of shared memory for Ray's objects, of which there are none to speak of
+PLACEMENTS = ("SPREAD", "PACK")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What each agent gets of the cluster, and where that is."""
+
+    ray_address: str | None = option(None, "a Ray cluster's address, or auto (default: a Ray of this machine)")
+    cpus_per_agent: float = option(1.0, "cores that Ray reserves for an agent; parts are allowed")
+    gpus_per_agent: float = option(0.0, "GPUs that an agent sees; parts are allowed")
+    placement: str = option("SPREAD", "agents over the machines, or together", choices=PLACEMENTS)
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        for name in ("cpus_per_agent", "gpus_per_agent"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise UserError(f"{name} must be 0 or more, got {getattr(self, name):g}")
+        if self.placement not in PLACEMENTS:
+            raise unknown_name("placement", self.placement, PLACEMENTS)
+
+    def of_one(self) -> dict[str, float]:
+        """Return one agent's share, as Ray writes it."""
+        share = {"CPU": self.cpus_per_agent, "GPU": self.gpus_per_agent}
+        return {name: value for name, value in share.items() if value} or {"CPU": 0.001}  # a bundle may not be empty
+
+
+@contextlib.contextmanager
+def connected(resources: Resources, plan: Plan) -> Iterator[Any]:
+    """Give Ray, connected; shut it down in the end, unless it was there before.
+
+    Ray takes SIGTERM for itself and writes to standard output, which may be for a JSON object alone: neither stays so.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise UserError('Ray is not installed; install it with: pip install "gossamer[ray]"') from None
+    with (plan.folder / "ray.log").open("a", encoding="utf-8") as log, contextlib.redirect_stdout(log):
+        if ray.is_initialized():
+            yield ray
+            return
+        _connect(ray, resources, len(plan.ranks))
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
+
+
+def _connect(ray: Any, resources: Resources, agents: int) -> None:
+    """Reach or start a cluster, and take back the signals."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        ray.init(**_how(resources, agents), log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        words, where = " ".join(str(error).split()), resources.ray_address or "local"
+        raise UserError(f"cannot use Ray at '{where}' ({words:.200}); check --ray-address") from None
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _how(resources: Resources, agents: int) -> dict[str, Any]:
+    """Return how to reach the cluster, or how to start one that this machine's agents fit into, be there few cores."""
+    if resources.ray_address is not None:
+        return {"address": resources.ray_address}
+    options: dict[str, Any] = {
+        "address": "local",
+        "include_dashboard": False,
+        "num_cpus": max(cores(), math.ceil(agents * resources.cpus_per_agent)),
+        "object_store_memory": OBJECT_STORE,
+    }
+    try:
+        own_address(ELSEWHERE)
+    except UserError:
+        options["_node_ip_address"] = LOOPBACK
+    return options

@@ -1,0 +1,201 @@
+"""One agent's side of a rule: publish, take what has arrived, and call the rule with a = 1.
+
+The rule is the simulator's, and so is the order of a step: the gradient; `send`; the messages move; `step`. What
+differs is where ages come from: here they are measured, in own iterations since the sender took its snapshot.
+"""
+
+import time
+import warnings
+from dataclasses import replace
+
+import torch
+
+from gossamer.algorithms import Algorithm, Evaluate, Noise, Own, Place, Update
+from gossamer.errors import StabilityWarning, UserError
+from gossamer.network import NOTHING, Arrivals, Network
+from gossamer.runtime.agent import Agent, Step
+from gossamer.runtime.layout import Layout
+from gossamer.runtime.outbox import Outbox
+from gossamer.runtime.past import Clock, OwnPast
+from gossamer.runtime.reception import Reception
+from gossamer.runtime.sorting import Sorting
+from gossamer.runtime.transport.base import Transport
+from gossamer.runtime.transport.scripted import Scripted
+from gossamer.seeding import generator
+from gossamer.shapes import Float, Tensor
+from gossamer.state.checkpoint import part_of
+
+POLL = 0.002  # seconds between two looks while an agent waits to begin
+LOCKSTEP_DEADLINE = 30.0  # seconds that a neighbour is waited for in lock step
+
+
+class Node:
+    """A rule on one agent."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        algorithm: Algorithm,
+        x: Float[Tensor, "1 d"],
+        *,
+        segments: tuple[int, ...],
+        plain: bool,
+        share: float = 1.0,
+    ) -> None:
+        network = agent.network.without_delay() if algorithm.waits else agent.network
+        self.agent, self.algorithm, self.network, self.segments = agent, algorithm, network, segments
+        check_rule(algorithm, network, plain=plain)
+        if (warning := algorithm.check(network)) and network.num_agents > 1:
+            warnings.warn(warning, StabilityWarning, stacklevel=3)
+        self.senders = network.links[agent.rank].nonzero()[:, 0].tolist()
+        self.place = Place(
+            network,
+            torch.tensor([agent.rank], device=x.device),
+            torch.tensor([share]).to(x),
+            torch.tensor(self.senders, dtype=torch.int64, device=x.device),
+        )
+        self.t, self._met = 0, False
+        self.state: dict[str, Tensor] = algorithm.start(x, self.place)
+        layout = Layout(algorithm, x.shape[1], x.dtype, plain=plain, compress=agent.run.compress)
+        depth = max(agent.run.max_age, network.delay.largest if agent.run.lockstep else 0) + 1
+        self._clock, self._past = Clock(depth), OwnPast(algorithm, x, depth, plain=plain)
+        spared = network.spared[agent.rank]
+        across = frozenset(peer for peer in self.senders if not spared[peer]) if algorithm.period > 1 else frozenset()
+        self.reception = Reception(
+            self.senders, layout, x, deadline=agent.run.deadline, across=across, period=algorithm.period
+        )
+        self._transport = self._with_delays(agent.transport)
+        self._outbox = Outbox(self._transport, layout, agent.rank, agent.incarnation, waits=self._lockstep)
+        self._inbox = Sorting(
+            algorithm, self.place, self.reception, self._past, tolerance=self._tolerance, oldest=depth - 1, plain=plain
+        )
+
+    @property
+    def _lockstep(self) -> bool:
+        return self.agent.run.lockstep or self.algorithm.waits
+
+    def _with_delays(self, transport: Transport) -> Transport:
+        """Add the network's own delays, if it has any, and lock step."""
+        network, rule = self.network, self.algorithm
+        if not self._lockstep and network.delay.largest == 0 and network.loss == 0:
+            return transport
+        arrivals = Arrivals(
+            network,
+            self.agent.run.seed,
+            forget=not rule.totals,
+            period=rule.period,
+            period_inside=rule.period_inside,
+        )
+        deadline = LOCKSTEP_DEADLINE if self.agent.run.deadline == "auto" else float(self.agent.run.deadline)
+        return Scripted(
+            transport,
+            arrivals,
+            self.agent.rank,
+            self.senders,
+            lockstep=self._lockstep,
+            sends=self._sends,
+            deadline=lambda peer: deadline,
+        )
+
+    @property
+    def _tolerance(self) -> int:
+        """The largest age that counts as current: the model's own in lock step, where ages are exact."""
+        return self.network.reliable_delay if self._lockstep else self.agent.run.tolerance
+
+    def _sends(self, t: int) -> bool:
+        return t % self.algorithm.period == 0 or t % self.algorithm.period_inside == 0
+
+    def step(
+        self,
+        x: Float[Tensor, "1 d"],
+        g: Float[Tensor, "1 d"],
+        v: Float[Tensor, "1 d"],
+        lr: float,
+        evaluate: Evaluate | None = None,
+    ) -> Step:
+        """Take one step from x along the direction v, with what the neighbours have sent."""
+        t = self.t
+        own = Own(x, g, v, lr, t, self.segments, evaluate=evaluate, place=self.place, state=self.state)
+        sent = self.algorithm.send(own)
+        vectors = {"x": x, "g": g, "v": v, **sent}
+        now = time.monotonic_ns()
+        self._clock.add(t, now)
+        self._past.push(t, vectors)
+        length = self._outbox.publish(t, now, vectors, self._inbox.heard) if self._sends(t) else 0
+        if not self._met:
+            self._met = True
+            self._meet()
+        self._transport.tick(t)
+        held = self.reception.receive(self._transport, self._clock)
+        if isinstance(self._transport, Scripted) and self._lockstep:
+            self._inbox.everyone = self._transport.ages  # which each agent can draw for all
+        inbox, weights = self._inbox.sort(t, vectors, held)
+        own = replace(own, previous=self._past.previous(t), sent=sent)
+        update = self.algorithm.step(own, inbox, weights, self._noise(t))
+        self.state, self.t = dict(update.state), t + 1
+        ages = dict(zip(self.senders, held.ages, strict=True))
+        return Step(update.x, _share(update), ages, length * len(self.senders))
+
+    def _noise(self, t: int) -> Noise | None:
+        """Return the numbers that the simulator would draw for this agent and iteration."""
+        if not self.algorithm.draws:
+            return None
+        count = self.network.num_agents + 1
+        uniform = torch.rand(count, generator=generator(self.agent.run.seed, "noise", t), dtype=torch.float64)
+        mine = uniform[self.agent.rank + 1].reshape(1)
+        return Noise(mine.to(self.place.share), float(uniform[0]))
+
+    def newest_state(self, wait: float) -> tuple[Float[Tensor, "1 d"], int] | None:
+        """Return the state of the neighbour that is furthest, and its iteration; None after waiting in vain."""
+        until = time.monotonic() + wait
+        while "x" in self.reception.messages and self.senders:
+            held = self.reception.receive(self.agent.transport, self._clock)
+            there = [place for place, age in enumerate(held.ages) if age != NOTHING]
+            if there:
+                place = max(there, key=lambda place: self.reception.sequence_of(self.senders[place]))
+                x = self.reception.messages["x"][place : place + 1].clone()
+                return x, self.reception.sequence_of(self.senders[place])
+            if time.monotonic() >= until:
+                break
+            time.sleep(POLL)
+        return None
+
+    def _meet(self) -> None:
+        """Wait for the neighbours' first messages, so that agents begin together; for a while only."""
+        until = time.monotonic() + self.agent.meet
+        missing = set(self.senders)
+        while missing and time.monotonic() < until:
+            missing = {peer for peer in missing if self.agent.transport.latest(peer) is None}
+            if missing:
+                time.sleep(POLL)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the iteration, and what the rule keeps.
+
+        The past is not kept: for an agent that returns, what came before is older than everything. Nor is what codecs
+        remember: it says what neighbours hold, who meanwhile hold something else.
+        """
+        return {"t": torch.tensor(self.t), **{f"rule.{name}": value for name, value in self.state.items()}}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore what `state_dict` returned."""
+        self.t = int(state["t"])
+        kept = part_of(state, "rule.")
+        self.state = {name: torch.empty_like(value).copy_(kept[name]) for name, value in self.state.items()}
+
+
+def _share(update: Update) -> float | None:
+    if update.predict is None or bool(update.predict.isnan().any()):
+        return None
+    return float(update.predict)
+
+
+def check_rule(algorithm: Algorithm, network: Network, *, plain: bool) -> None:
+    """Refuse what one agent alone cannot do, and what the rule cannot do at all."""
+    algorithm.check_local(plain=plain)
+    algorithm.check(network)
+    if algorithm.votes:
+        raise UserError(
+            f"{algorithm.name} with these options needs all agents' votes at every step, which only the simulator has; "
+            "use scope=agent, or train in the simulator"
+        )

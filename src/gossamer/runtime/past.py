@@ -1,0 +1,81 @@
+"""An agent's own past, by iteration and by time: what it sent when a late neighbour took its snapshot."""
+
+import bisect
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+from gossamer.algorithms import Algorithm, Past
+from gossamer.algorithms.parts import aliases, parts_sent
+from gossamer.shapes import Float, Tensor
+from gossamer.state.history import Drift, Ring
+
+
+class Clock:
+    """When this agent took each of its last snapshots; from it follows how old a neighbour's is in own iterations."""
+
+    def __init__(self, depth: int) -> None:
+        self._steps: deque[tuple[int, int]] = deque(maxlen=depth)  # (time, iteration), rising
+
+    def add(self, step: int, time: int) -> None:
+        """Note that the snapshot of an iteration was taken at this time."""
+        self._steps.append((time, step))
+
+    def age(self, time: int) -> int | None:
+        """Return the iterations that were completed since a time; None when that is longer ago than what is kept.
+
+        A snapshot of a neighbour that was taken since our last but one own is current, age 0: its time lies in the
+        iteration that this agent has just finished. For an agent that has only begun, nothing is older than its start.
+        """
+        if not self._steps:
+            return 0
+        newest = self._steps[-1][1]
+        place = bisect.bisect_left(self._steps, (time, -1))
+        if place == len(self._steps):
+            return 0
+        if place == 0 and len(self._steps) == self._steps.maxlen and time < self._steps[0][0]:
+            return None
+        return newest - self._steps[place][1]
+
+
+class OwnPast:
+    """What a rule asks to see of the agent's own past: messages at an age, and sums over the states since then."""
+
+    def __init__(self, algorithm: Algorithm, x: Float[Tensor, "1 d"], depth: int, *, plain: bool) -> None:
+        self._alias = aliases(plain=plain)
+        self._names = algorithm.message
+        self._rings: dict[str, Ring] = {}
+        self._drift: Drift | None = None
+        self._first: int | None = None
+        if algorithm.past is Past.NONE:
+            return
+        kept = dict.fromkeys(("x", *parts_sent(algorithm.message, plain=plain)))
+        self._rings = {name: Ring(depth, x[:, :1] if name in algorithm.numbers else x) for name in kept}
+        for name in algorithm.totals & set(kept):
+            self._rings[name] = Ring(depth, x.double())
+        if algorithm.past is Past.WINDOW:
+            self._drift = Drift(self._rings["x"])
+
+    def push(self, step: int, vectors: Mapping[str, Float[Tensor, "1 _"]]) -> None:
+        """Keep what is sent at this iteration."""
+        self._first = step if self._first is None else self._first
+        for name, ring in self._rings.items():
+            ring.push(step, vectors[name])
+
+    def previous(self, step: int) -> Float[Tensor, "1 d"] | None:
+        """Return the state of the iteration before; of the first one, its own."""
+        if not self._rings:
+            return None
+        assert self._first is not None
+        return self._rings["x"].at(max(step - 1, self._first))
+
+    def message(self, step: int) -> dict[str, Float[Tensor, "1 _"]]:
+        """Return what was sent at an iteration that is still kept."""
+        if not self._rings:
+            return {}
+        assert self._first is not None
+        at = max(step, self._first)
+        return {name: self._rings[self._alias.get(name, name)].at(at) for name in (*self._names, "x")}
+
+    def drifts(self, step: int, ages: Iterable[int]) -> Mapping[int, Float[Tensor, "1 d"]]:
+        """Return the sum over r < age of x(step - age + r) - x(step - age), for each age."""
+        return {} if self._drift is None else self._drift.at(step, ages)

@@ -1,0 +1,114 @@
+"""A sender's side of all links: keeps one request of each peer until there is something to answer it with.
+
+At most one answer is on its way to a peer. A request says which answers have arrived, so a receiver that is slow, and
+asks again, is not sent the next one before; and one that is stopped asks for nothing.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import zmq
+
+from gossamer.runtime.message import Malformed
+from gossamer.runtime.transport.admission import rank_of
+from gossamer.runtime.transport.outbox import Loan, Outbox
+from gossamer.runtime.transport.requests import Answer, Ask, Echo, Envelope, Probe, pack_reply, unpack_request
+from gossamer.runtime.transport.tuning import Sizes, Socket, receive
+
+MOST_AT_ONCE = 64  # requests that are read before everything else has its turn
+
+
+@dataclass(eq=False)
+class _Asker:
+    """One peer's connection, and what it last asked over it."""
+
+    connection: bytes
+    ask: Ask | None = None
+    answered: int = 0  # the request that was last answered
+    since: float = 0.0
+
+
+class Answering:
+    """What all peers have asked; for the thread of the sockets alone."""
+
+    def __init__(
+        self,
+        socket: Socket,
+        me: Envelope,
+        incarnation: int,
+        num_agents: int,
+        locked: bool,
+        clock: Callable[[], int],
+        counts: Counter[str],
+    ) -> None:
+        self._socket, self._me, self._incarnation = socket, me, incarnation
+        self._num_agents, self._locked, self._clock, self._counts = num_agents, locked, clock, counts
+        self._askers: dict[int, _Asker] = {}
+
+    def receive(self) -> None:
+        """Take the requests that have arrived."""
+        for _ in range(MOST_AT_ONCE):
+            try:
+                frames = receive(self._socket, most=2)
+            except zmq.Again:
+                return
+            try:
+                self._take(frames, self._clock())
+            except Malformed:
+                self._counts["malformed"] += 1
+
+    def _take(self, frames: list[zmq.Frame] | None, arrived: int) -> None:
+        if frames is None or len(frames) != 2:
+            raise Malformed("a request of another number of frames")
+        between, request = unpack_request(frames[1].bytes)
+        peer = between.sender
+        if between.run != self._me.run or between.receiver != self._me.receiver:
+            raise Malformed("a request for somebody else")
+        if peer >= self._num_agents or peer == self._me.receiver:
+            raise Malformed("a request from nobody")
+        if self._locked and rank_of(frames[1]) != peer:
+            raise Malformed("a request in the name of another agent")
+        connection = frames[0].bytes
+        if isinstance(request, Probe):
+            self._echo(connection, request, arrived)
+            return
+        asker = self._askers.get(peer)
+        if asker is None or asker.connection != connection:  # what was sent over the last connection is lost with it
+            asker = self._askers[peer] = _Asker(connection)
+        asker.ask = request
+
+    def _echo(self, connection: bytes, probe: Probe, arrived: int) -> None:
+        echo = pack_reply(Echo(probe.sent, arrived, self._clock(), self._incarnation))
+        try:
+            self._socket.send_multipart([connection, echo], zmq.NOBLOCK)
+        except zmq.ZMQError:
+            self._counts["unsent"] += 1  # gone, or does not read what it asked for
+
+    def answer(self, outbox: Outbox) -> None:
+        """Answer all requests for which there is a message."""
+        patience = Sizes(outbox.length, self._num_agents).patience
+        for asker in self._askers.values():
+            ask = asker.ask
+            if ask is None:
+                continue
+            under_way = asker.answered > ask.settled and time.monotonic() < asker.since + patience
+            loan = None if under_way else outbox.lend(ask.newer_than, ask.in_order)
+            if loan is not None:
+                asker.ask = None
+                if self._send(outbox, asker.connection, ask.number, loan):
+                    asker.answered, asker.since = ask.number, time.monotonic()
+
+    def _send(self, outbox: Outbox, connection: bytes, number: int, loan: Loan) -> bool:
+        try:
+            self._socket.send(connection, zmq.SNDMORE | zmq.NOBLOCK)
+        except zmq.ZMQError:
+            outbox.take_back(loan)
+            self._counts["unsent"] += 1
+            return False
+        # Once ZeroMQ has taken the first frame, it takes the others.
+        self._socket.send(pack_reply(Answer(number, loan.message.header)), zmq.SNDMORE)
+        tracker = self._socket.send(loan.message.payload.numpy().data, copy=False, track=True)
+        loan.sent = lambda: tracker.done
+        return True

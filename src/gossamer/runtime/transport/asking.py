@@ -1,0 +1,178 @@
+"""A receiver's side of one link: asks a peer for what is newer, again and again, and holds what came."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import zmq
+
+from gossamer.runtime.clock import Offset
+from gossamer.runtime.message import Malformed, checksum, unpack_header
+from gossamer.runtime.transport.admission import unlock
+from gossamer.runtime.transport.base import KEPT, Letter
+from gossamer.runtime.transport.requests import Answer, Ask, Echo, Envelope, Probe, pack_request, unpack_reply
+from gossamer.runtime.transport.tuning import Context, Sizes, Socket, asking_socket, receive
+
+ASK_AGAIN = 2.0  # seconds after which a request may have been lost with its connection
+UNCONNECTED = 5.0  # seconds after which to connect anew: ZeroMQ gives up on a server that spoke nonsense
+AFTER_NONSENSE = 0.2  # seconds to leave a peer alone that answered wrongly, as it would at once do so again
+FIRST_PROBES, OFTEN, SELDOM = 8, 0.5, 5.0  # so many probes at first, seconds between them, and later
+SMALL = 1 << 16  # bytes up to which a payload is copied out of ZeroMQ's buffers, which hold other messages too
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who is asking."""
+
+    rank: int
+    num_agents: int
+    run: bytes
+    key: bytes | None
+    in_order: bool
+    clock: Callable[[], int]
+
+
+class Asking:
+    """What is known of one peer; all but `letters` and `offset` is for the thread of the sockets alone."""
+
+    def __init__(self, peer: int, me: Identity, counts: Counter[str]) -> None:
+        self.letters: tuple[Letter, ...] = ()  # replaced as a whole, so that other threads can read it
+        self.offset = Offset()
+        self.endpoint: str | None = None
+        self._last_endpoint: str | None = None
+        self.socket: Socket | None = None
+        self._peer, self._me, self._counts = peer, me, counts
+        self._envelope = Envelope(me.run, me.rank, peer)
+        self._sizes = Sizes(0, me.num_agents)
+        self._number = self._settled = 0
+        self._ask_at = self._probe_at = 0.0
+        self._heard = 0.0  # when the peer last said something, or was connected to
+        self._unsent_since: float | None = None
+        self._probe: Probe | None = None
+        self._probes = 0
+        self._incarnation = 0  # of whose clock the offset is
+
+    def connect(self, context: Context, sizes: Sizes, endpoint: str) -> None:
+        """Ask the peer at this place from now on."""
+        self.disconnect()
+        if endpoint != self._last_endpoint:
+            self._forget_clock()
+        socket = asking_socket(context, sizes, ipv6="[" in endpoint)
+        try:
+            if self._me.key is not None:
+                unlock(socket, self._me.key, self._me.rank, self._peer)
+            socket.connect(endpoint)
+        except zmq.ZMQError:
+            socket.close()
+            raise
+        self.socket, self.endpoint, self._last_endpoint, self._sizes = socket, endpoint, endpoint, sizes
+        self._settled = self._number  # nothing that was asked over another connection will be answered over this one
+        self._ask_at = self._probe_at = 0.0
+        self._heard, self._unsent_since = time.monotonic(), None
+
+    def disconnect(self) -> None:
+        """Ask nobody."""
+        if self.socket is not None:
+            self.socket.close(linger=0)
+        self.socket = self.endpoint = None
+
+    def is_lost(self, now: float) -> bool:
+        """Say whether the connection is of no use any more, so that only another one can help."""
+        if self.socket is None:
+            return False
+        unconnected = self._unsent_since is not None and now - self._unsent_since > UNCONNECTED
+        return unconnected or now - self._heard > self._sizes.patience
+
+    def _forget_clock(self) -> None:
+        self.offset, self._probe, self._probes = Offset(), None, 0
+
+    def send_due(self, now: float) -> bool:
+        """Send what is due; return whether something could not be, as the peer is not connected."""
+        if self.socket is None:
+            return False
+        try:
+            if now >= self._ask_at:
+                newest = self.letters[-1].stamp.order if self.letters else None
+                self._send(self.socket, Ask(self._number + 1, self._settled, newest, self._me.in_order))
+                self._number += 1
+                self._ask_at = now + ASK_AGAIN
+            if now >= self._probe_at:
+                probe = Probe(self._me.clock())
+                self._send(self.socket, probe)
+                self._probe, self._probes = probe, self._probes + 1
+                self._probe_at = now + SELDOM  # should it be lost
+        except zmq.Again:
+            self._unsent_since = self._unsent_since or now
+            return True
+        self._unsent_since = None
+        return False
+
+    def _send(self, socket: Socket, request: Ask | Probe) -> None:
+        socket.send(pack_request(self._envelope, request), zmq.NOBLOCK)
+
+    def receive(self) -> None:
+        """Take one reply, if there is one; anything that is no reply to what was asked is dropped and counted."""
+        if self.socket is None:
+            return
+        try:
+            frames = receive(self.socket, most=2)
+        except zmq.Again:
+            return
+        arrived, self._heard = self._me.clock(), time.monotonic()
+        try:
+            if frames is None:
+                raise Malformed("too many frames")
+            reply = unpack_reply(frames[0].bytes)
+            if isinstance(reply, Echo):
+                self._take_echo(reply, frames, arrived)
+            elif len(frames) == 2:
+                self._take_answer(reply, frames[1])
+            else:
+                raise Malformed("an answer without a payload")
+        except Malformed:
+            # It may have been the answer: unless it counts as one, the sender waits for it to arrive.
+            self._drop("malformed", self._number)
+
+    def _drop(self, why: str, number: int) -> None:
+        self._counts[why] += 1
+        self._settled = max(self._settled, number)
+        self._ask_at = time.monotonic() + AFTER_NONSENSE
+
+    def _take_echo(self, echo: Echo, frames: list[zmq.Frame], arrived: int) -> None:
+        if len(frames) != 1:
+            raise Malformed("an echo with a payload")
+        if self._probe is None or echo.sent != self._probe.sent:
+            self._counts["stale"] += 1
+            return
+        if echo.incarnation != self._incarnation:  # another process, perhaps on another host: another clock
+            self._forget_clock()
+            self._incarnation = echo.incarnation
+        self._probe = None
+        self._probe_at = time.monotonic() + (OFTEN if self._probes < FIRST_PROBES else SELDOM)
+        self.offset.add(echo.sent, echo.arrived, echo.left, arrived)
+
+    def _take_answer(self, answer: Answer, frame: zmq.Frame) -> None:
+        """Hold a message, if it is whole and newer than what is held."""
+        if not self._settled < answer.number <= self._number:
+            self._counts["stale"] += 1  # to nothing that was asked here, or to what was settled
+            return
+        stamp, length, total = unpack_header(answer.header, self._me.num_agents)
+        raw = frame.buffer
+        if stamp.sender != self._peer or length != self._sizes.length or len(raw) != length:
+            raise Malformed("a message of somebody else, or of another length")
+        small = bytearray(raw) if length <= SMALL else raw
+        payload = torch.frombuffer(small, dtype=torch.uint8) if length else torch.empty(0, dtype=torch.uint8)
+        if checksum(payload) != total:
+            self._drop("corrupt", answer.number)
+        elif self.letters and stamp.order <= self.letters[-1].stamp.order:
+            self._drop("stale", answer.number)
+        else:
+            self._settled, self._ask_at = answer.number, 0.0
+            self._hold(Letter(stamp, payload))
+
+    def _hold(self, letter: Letter) -> None:
+        newest = self.letters[-1].stamp.incarnation if self.letters else None
+        before = self.letters if newest == letter.stamp.incarnation else ()
+        self.letters = (*before, letter)[-KEPT:]

@@ -1,0 +1,244 @@
+"""Faults and delays on top of a real transport, for tests and experiments; fault_spec.py says which there are.
+
+All happens at the receiver: an agent publishes as ever, and each of its neighbours is shown what the faults leave. What
+becomes of a message is a function of the run's seed, its link and its iteration alone, so that runs can be repeated.
+
+A message that may be shown later, or again after newer ones were lost, cannot stay where its sender will write over it:
+on links with faults every message is copied once, when it is first seen. At most MOST_UNDER_WAY copies of a peer's
+messages wait to be seen, besides those that can be seen already. Where more are under way the copies are thinned out
+evenly and counted as "overflow": dropping the oldest, as a full queue would, could leave none to grow old enough.
+
+In lock step, a delay in iterations of an agent that waits for the message never ends before the deadline: use times.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from gossamer.runtime.message import Stamp, checksum
+from gossamer.runtime.transport.base import KEPT, Letter, Transport
+from gossamer.runtime.transport.fault_spec import Chance, Delay, Faults, Halt, Partition, parse_faults
+from gossamer.seeding import generator
+from gossamer.shapes import Tensor
+
+__all__ = ["MOST_UNDER_WAY", "Faults", "Faulty", "parse_faults"]
+
+MOST_UNDER_WAY = 64  # messages of a peer
+
+
+@dataclass(frozen=True, eq=False)
+class _Held:
+    """A message under way, and from when on it can be seen."""
+
+    letter: Letter
+    time: int  # nanoseconds on the own clock
+    step: int  # own iteration
+
+    @property
+    def order(self) -> tuple[int, int]:
+        return self.letter.stamp.order
+
+
+@dataclass(eq=False)
+class _Line:
+    """What came of one peer, and the clauses for what it sends here, each with its place among all."""
+
+    peer: int
+    clauses: list[tuple[int, Delay | Chance]]
+    partitions: list[Partition]
+    under_way: list[_Held] = field(default_factory=list)
+    visible: list[Letter] = field(default_factory=list)  # KEPT at most, the newest last
+    judged: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=4 * KEPT))  # orders, not to judge twice
+
+
+class Faulty(Transport):
+    """Shows what the faults leave of the messages that arrive, and halts the agent where they say so."""
+
+    def __init__(
+        self,
+        inner: Transport,
+        faults: Faults,
+        rank: int,
+        seed: int,
+        clock: Callable[[], int] = time.monotonic_ns,
+        *,
+        restarts: int | None = None,
+    ) -> None:
+        """Wrap a transport. An agent that was started again (`restarts`, or GOSSAMER_RESTARTS) is not halted again."""
+        self._inner, self._faults, self._rank, self._seed, self._clock = inner, faults, rank, seed, clock
+        super().__init__()
+        restarts = int(os.environ.get("GOSSAMER_RESTARTS") or 0) if restarts is None else restarts
+        self._halts = [c for c in faults.clauses if isinstance(c, Halt) and c.agent == rank and not restarts]
+        self._lines: dict[int, _Line | None] = {}  # None: a link without faults
+        self._joined = clock()
+        self._step: int | None = None  # before the first tick
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What was dropped, below or here."""
+        return self._inner.counts
+
+    @counts.setter
+    def counts(self, counts: Counter[str]) -> None:
+        """Leave it: there is one count for all, that of the transport below."""
+
+    def tick(self, step: int) -> None:
+        """Halt if it is time to, and take what has arrived at all links that were ever looked at."""
+        before, self._step = self._step, step
+        for halt in self._halts:
+            if halt.iteration == step or (before is not None and before < halt.iteration < step):
+                _halt(halt.pause)
+        self._inner.tick(step)
+        for line in self._lines.values():
+            if line is not None:
+                self._look(line)
+
+    def latest(self, peer: int) -> Letter | None:
+        """Return the newest message that can be seen."""
+        line = self._line(peer)
+        if line is None:
+            return self._inner.latest(peer)
+        self._look(line)
+        return line.visible[-1] if line.visible else None
+
+    def at(self, peer: int, sequence: int) -> Letter | None:
+        """Return a message if it is one of the last that can be seen."""
+        line = self._line(peer)
+        if line is None:
+            return self._inner.at(peer, sequence)
+        self._look(line, sequence)
+        wanted = (line.visible[-1].stamp.incarnation, sequence) if line.visible else None
+        return next((letter for letter in line.visible if letter.stamp.order == wanted), None)
+
+    def _line(self, peer: int) -> _Line | None:
+        """Return the state of the link from a peer, None where it has no faults."""
+        if peer not in self._lines:
+            clauses: list[tuple[int, Delay | Chance]] = []
+            partitions = []
+            for place, clause in enumerate(self._faults.clauses):
+                if isinstance(clause, Halt) or (clause.links and not clause.links.cover(peer, self._rank)):
+                    continue
+                if isinstance(clause, Partition):
+                    partitions.append(clause)
+                else:
+                    clauses.append((place, clause))
+            self._lines[peer] = _Line(peer, clauses, partitions) if clauses or partitions else None
+        return self._lines[peer]
+
+    def _look(self, line: _Line, sequence: int | None = None) -> None:
+        """Take what is new, or a message of before, and let be seen what has waited long enough."""
+        now = self._clock()
+        if self._is_cut(line, now):
+            return
+        if sequence is not None:
+            self._take(line, self._inner.at(line.peer, sequence), now)
+        self._take(line, self._inner.latest(line.peer), now)
+        due = [held for held in line.under_way if held.time <= now and held.step <= (self._step or 0)]
+        if due:
+            visible = [*line.visible, *(held.letter for held in due)]
+            line.visible = sorted(visible, key=lambda letter: letter.stamp.order)[-KEPT:]
+            # What newer ones have overtaken is of no use to `latest`; `at` may ask for it while it is one of the last.
+            oldest = line.visible[0].stamp.order if len(line.visible) == KEPT else (-1, -1)
+            line.under_way = [held for held in line.under_way if held not in due and held.order > oldest]
+
+    def _is_cut(self, line: _Line, now: int) -> bool:
+        """Return whether a partition keeps this peer's messages away."""
+        elapsed, step = now - self._joined, self._step or 0
+        spans = [partition.span for partition in line.partitions]
+        return any(span is None or span.low <= (elapsed if span.timed else step) < span.high for span in spans)
+
+    def _take(self, line: _Line, letter: Letter | None, now: int) -> None:
+        """Decide, once a message, what becomes of it."""
+        if letter is None or letter.stamp.order in line.judged:
+            return
+        if self._happens("loss", line, letter.stamp):
+            line.judged.append(letter.stamp.order)
+            self.counts["lost"] += 1
+            return
+        copied = Letter(letter.stamp, letter.payload.clone(), letter.age)
+        if not letter.intact():  # written over meanwhile: there is a newer one to look at
+            self.counts["torn"] += 1
+            return
+        line.judged.append(letter.stamp.order)
+        if self._happens("corrupt", line, letter.stamp) and not self._survives(copied):
+            self.counts["corrupt"] += 1
+            return
+        line.under_way.append(self._hold(line, copied, now))
+        if len(line.under_way) > MOST_UNDER_WAY:
+            self.counts["overflow"] += 1
+            del line.under_way[_most_crowded(line.under_way)]
+
+    def _happens(self, name: str, line: _Line, stamp: Stamp) -> bool:
+        """Draw whether a message is lost, or damaged."""
+        chances = [(place, c) for place, c in line.clauses if isinstance(c, Chance) and c.name == name]
+        return any(self._draw(place, stamp) < chance.probability for place, chance in chances)
+
+    def _survives(self, letter: Letter) -> bool:
+        """Flip the bits of one byte; return whether the checksum that every message carries misses it."""
+        before = checksum(letter.payload)
+        place = int(self._draw(len(self._faults.clauses), letter.stamp) * len(letter.payload))
+        letter.payload[place : place + 1] ^= 0xFF
+        return checksum(letter.payload) == before
+
+    def _hold(self, line: _Line, letter: Letter, now: int) -> _Held:
+        """Return the message with the time and the iteration from which on it can be seen: the last of all delays."""
+        seen, step = 0, 0
+        offset = self._inner.offset(line.peer)
+        taken = now if offset is None else letter.stamp.time + offset
+        for place, clause in line.clauses:
+            if isinstance(clause, Delay):
+                low, high = clause.span.low, clause.span.high
+                amount = low + int(self._draw(place, letter.stamp) * (high - low + 1)) if high > low else low
+                if clause.span.timed:
+                    seen = max(seen, taken + amount)
+                else:
+                    step = max(step, (self._step or 0) + amount)
+        return _Held(letter, seen, step)
+
+    def _draw(self, place: int, stamp: Stamp) -> float:
+        """Return a number in [0, 1) for this clause and this message. An incarnation is a time, hence no part of it."""
+        source = generator(self._seed, "faults", place, stamp.sender, self._rank, stamp.sequence)
+        return float(torch.rand((), generator=source, dtype=torch.float64))
+
+    def open(self, length: int) -> None:
+        """Open what lies below."""
+        self._inner.open(length)
+
+    def publish(self, stamp: Stamp, parts: Sequence[Tensor]) -> None:
+        """Publish at once: faults happen where messages arrive."""
+        self._inner.publish(stamp, parts)
+
+    def offset(self, peer: int) -> int | None:
+        """Return the offset that was measured below."""
+        return self._inner.offset(peer)
+
+    def close(self) -> None:
+        """Close what lies below."""
+        self._inner.close()
+
+
+def _most_crowded(under_way: list[_Held]) -> int:
+    """Return the place of the message that is missed least: whose neighbours are nearest to each other."""
+    sequences = [held.letter.stamp.sequence for held in under_way]
+    return min(range(1, len(sequences) - 1), key=lambda place: sequences[place + 1] - sequences[place - 1])
+
+
+def _halt(pause: int | None) -> None:
+    """Kill this process or, with a pause in nanoseconds, stop it for so long."""
+    agent = os.getpid()
+    if pause is None:
+        os.kill(agent, signal.SIGKILL)
+        return
+    # Another process must wake this one up. It also stops it, so that nothing can come in the wrong order; in a session
+    # of its own, since what stops or interrupts the agent's group must not keep it from waking the agent.
+    wait = f"kill -STOP {agent}; sleep {pause / 1e9:.9f}; kill -CONT {agent}"
+    nowhere = subprocess.DEVNULL
+    subprocess.run(
+        ["sh", "-c", wait], stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True, check=False
+    )

@@ -1,0 +1,129 @@
+"""Delays of the network's own model, in iterations, on top of a real transport; and lock step.
+
+In lock step an agent waits, at every iteration, for the message that each neighbour sends at the same one, and is then
+shown the message whose age the model draws: all draw from one seed, so that processes do what the simulator does.
+Without it nobody waits: a message is shown when it has lain here for as many own iterations as the model says.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from gossamer.network import NOTHING, Arrivals
+from gossamer.runtime.message import Stamp
+from gossamer.runtime.transport.base import Letter, Transport
+from gossamer.shapes import Int, Tensor
+
+POLL = 1e-4  # seconds between two looks for a message that is waited for
+
+
+@dataclass
+class _Line:
+    """One peer's messages that were seen, the newest last."""
+
+    letters: deque[tuple[int, Letter]]  # with the own iteration at which each was first seen
+    lost: bool = False  # waited for in vain: not waited for again before there is news
+    order: tuple[int, int] = (-1, -1)  # of the newest
+
+
+class Scripted(Transport):
+    """Shows messages as late as the arrivals say."""
+
+    def __init__(
+        self,
+        inner: Transport,
+        arrivals: Arrivals,
+        rank: int,
+        peers: Sequence[int],
+        *,
+        lockstep: bool,
+        sends: Callable[[int], bool],
+        deadline: Callable[[int], float],
+    ) -> None:
+        """Wrap a transport. `sends` says at which iterations agents send, `deadline` how long to wait for a peer."""
+        super().__init__()
+        self.inner, self.rank, self.lockstep, self.sends, self.deadline = inner, rank, lockstep, sends, deadline
+        self.counts = inner.counts
+        self._arrivals = arrivals
+        depth = arrivals.largest_age + 1
+        self._lines = {peer: _Line(deque(maxlen=depth)) for peer in peers}
+        self._ticks = 0
+        self.ages: Int[Tensor, "n n"] = torch.full(arrivals.network.links.shape, NOTHING)  # as drawn for all agents
+
+    def tick(self, step: int) -> None:
+        """Take what has arrived, in lock step after waiting for it, and draw how late each message is shown."""
+        self.inner.tick(step)
+        for peer, line in self._lines.items():
+            if self.lockstep and self.sends(step):
+                self._wait(peer, line, step)
+            elif not self.lockstep:
+                self._take(line, self.inner.latest(peer))
+        # Agents that do not wait are not at the same iteration, and need not draw alike.
+        now = step if self.lockstep else self._ticks
+        while self._ticks <= now:
+            self.ages = self._arrivals.advance(self._ticks)
+            self._ticks += 1
+        self._now, self._step = now, step
+
+    def _wait(self, peer: int, line: _Line, step: int) -> None:
+        """Take the message of this iteration; a peer that is ahead, or was given up, is not waited for."""
+        until = time.monotonic() + (0 if line.lost else self.deadline(peer))
+        while True:
+            letter = self.inner.at(peer, step)
+            newest = self.inner.latest(peer) if letter is None else letter
+            ahead = newest is not None and newest.stamp.sequence > step
+            if letter is not None or ahead or time.monotonic() >= until:
+                break
+            time.sleep(POLL)
+        line.lost = letter is None and not ahead
+        self._take(line, newest)
+
+    def _take(self, line: _Line, letter: Letter | None) -> None:
+        """Keep a copy of what is new."""
+        if letter is None or letter.stamp.order <= line.order:
+            return
+        copied = replace(letter, payload=letter.payload.clone(), intact=_always)
+        if not letter.intact():
+            self.counts["torn"] += 1
+            return
+        line.order = letter.stamp.order
+        line.letters.append((self._ticks, copied))
+
+    def latest(self, peer: int) -> Letter | None:
+        """Return the message that the model shows now."""
+        line, age = self._lines[peer], int(self.ages[self.rank, peer])
+        if age == NOTHING:
+            return None
+        if not self.lockstep:
+            return next((letter for seen, letter in reversed(line.letters) if self._now - seen >= age), None)
+        wanted = max(self._step - age, 0)
+        found = (letter for _, letter in reversed(line.letters) if letter.stamp.sequence == wanted)
+        letter = next(found, None)
+        return None if letter is None else replace(letter, age=age)
+
+    def at(self, peer: int, sequence: int) -> Letter | None:
+        """Return a message however late the model would show it."""
+        return self.inner.at(peer, sequence)
+
+    def open(self, length: int) -> None:
+        """Open what lies below."""
+        self.inner.open(length)
+
+    def publish(self, stamp: Stamp, parts: Sequence[Tensor]) -> None:
+        """Publish at once: messages are held back where they arrive."""
+        self.inner.publish(stamp, parts)
+
+    def offset(self, peer: int) -> int | None:
+        """Return the offset that was measured below."""
+        return self.inner.offset(peer)
+
+    def close(self) -> None:
+        """Close what lies below."""
+        self.inner.close()
+
+
+def _always() -> bool:
+    return True

@@ -1,0 +1,190 @@
+"""Messages over TCP with ZeroMQ: receivers ask, senders answer with the newest, and nobody waits for anybody.
+
+One thread does all work with sockets; the agent's own thread only copies into a buffer and rings a bell. What a sender
+holds for its receivers does not grow with their number being slow, stopped or dead: see outbox.py.
+
+With the run's key all traffic is encrypted and both ends prove who they are (CURVE). Without one, sockets listen and
+connect on this host alone; there, other users of the host could read and disturb.
+"""
+
+import atexit
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+import zmq
+import zmq.utils.garbage  # before `close` is registered with atexit, which calls the last one first
+
+from gossamer.errors import UserError
+from gossamer.runtime.addresses import bindable, connectable, joined
+from gossamer.runtime.message import Stamp
+from gossamer.runtime.transport.admission import Admission, lock
+from gossamer.runtime.transport.answering import Answering
+from gossamer.runtime.transport.asking import Asking, Identity
+from gossamer.runtime.transport.base import Letter, Transport
+from gossamer.runtime.transport.bell import Bell
+from gossamer.runtime.transport.outbox import Outbox
+from gossamer.runtime.transport.requests import Envelope, run_digest
+from gossamer.runtime.transport.tuning import Context, Sizes, answering_socket
+from gossamer.shapes import Tensor
+
+TICK = 0.1  # seconds after which the thread looks at its deadlines, when nothing happens
+LOOK_UP = 0.25  # seconds between two looks at where the peers are
+
+_log = logging.getLogger(__name__)
+
+
+def _nowhere(peer: int) -> str | None:
+    return None
+
+
+class Sockets(Transport):
+    """Messages to and from agents anywhere. `where` says at which "tcp://host:port" a peer is now, None for nowhere.
+
+    A peer is asked as long as it is somewhere. With `in_order` no message is passed over that its sender still keeps.
+    """
+
+    def __init__(
+        self,
+        rank: int,
+        num_agents: int,
+        incarnation: int,
+        address: str = "127.0.0.1",
+        key: bytes | None = None,
+        where: Callable[[int], str | None] = _nowhere,
+        *,
+        run: str = "",
+        in_order: bool = False,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        super().__init__()
+        host = bindable(address, key)
+        self._key, self._where, self._num_agents = key, where, num_agents
+        self._outbox: Outbox | None = None
+        me = Identity(rank, num_agents, run_digest(run), key, in_order, clock)
+        self._peers = {peer: Asking(peer, me, self.counts) for peer in range(num_agents) if peer != rank}
+        self._context: Context = zmq.Context()
+        self._door = None if key is None else Admission(self._context, key, rank, num_agents)
+        self._socket = answering_socket(self._context, ipv6=":" in host)
+        if key is not None:
+            lock(self._socket, key, rank)
+        self.endpoint = self._bind(host)
+        envelope = Envelope(me.run, rank, rank)
+        self._answering = Answering(
+            self._socket, envelope, incarnation, num_agents, key is not None, clock, self.counts
+        )
+        self._look_up_at = 0.0
+        self._poller = zmq.Poller()
+        self._bell = Bell()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"gossamer-sockets-{rank}", daemon=True)
+        self._thread.start()
+        atexit.register(self.close)
+
+    def _bind(self, host: str) -> str:
+        try:
+            self._socket.bind(f"tcp://{joined(host, 0)}")
+        except zmq.ZMQError as error:
+            self._context.destroy(linger=0)
+            raise UserError(f"cannot listen on '{host}' ({error}); give an IP address of this host") from None
+        return self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    def open(self, length: int) -> None:
+        """Make ready to publish, and start to ask peers, from whom messages of this length are expected."""
+        self._outbox = Outbox(length, self._num_agents)
+        self._bell.ring()
+
+    def publish(self, stamp: Stamp, parts: Sequence[Tensor]) -> None:
+        """Copy the message, and answer those who wait for it."""
+        if self._outbox is None:
+            raise ValueError("open the transport before the first message")
+        self._outbox.publish(stamp, parts)
+        self._bell.ring()
+
+    def latest(self, peer: int) -> Letter | None:
+        """Return the newest message that has arrived."""
+        letters = self._peers[peer].letters
+        return letters[-1] if letters else None
+
+    def at(self, peer: int, sequence: int) -> Letter | None:
+        """Return the message of this iteration, of those that are held."""
+        return next((letter for letter in self._peers[peer].letters if letter.stamp.sequence == sequence), None)
+
+    def offset(self, peer: int) -> int | None:
+        """Return what the probes say."""
+        return self._peers[peer].offset.value
+
+    def close(self) -> None:
+        """Close all sockets; what is still on its way is dropped."""
+        atexit.unregister(self.close)
+        if not self._closing.is_set():
+            self._closing.set()
+            self._bell.ring()
+            self._thread.join(5)
+
+    # From here on: the thread of the sockets.
+
+    def _run(self) -> None:
+        self._poller.register(self._bell.handle, zmq.POLLIN)
+        self._poller.register(self._socket, zmq.POLLIN)
+        if self._door is not None:
+            self._poller.register(self._door.socket, zmq.POLLIN)
+        try:
+            while not self._closing.is_set():
+                try:
+                    self._turn()
+                except Exception:  # a fault here must not silence the agent
+                    self.counts["failed"] += 1
+                    _log.exception("the sockets' thread goes on after an error")
+                    self._closing.wait(TICK)
+        finally:
+            self._shut()
+
+    def _turn(self) -> None:
+        """Wait for something to happen, and see to it."""
+        ready = dict(self._poller.poll(int(1000 * TICK)))
+        if self._bell.handle in ready:
+            self._bell.hush()
+        if self._door is not None and self._door.socket in ready and not self._door.answer():
+            self.counts["refused"] += 1
+        if self._socket in ready:
+            self._answering.receive()
+        if self._outbox is None:
+            return
+        self._answering.answer(self._outbox)
+        now = time.monotonic()
+        if now >= self._look_up_at:
+            self._look_up_at = now + LOOK_UP
+            self._look_up(Sizes(self._outbox.length, self._num_agents))
+        for asking in self._peers.values():
+            if asking.socket is not None:
+                if ready.get(asking.socket, 0) & zmq.POLLIN:
+                    asking.receive()
+                unsent = asking.send_due(time.monotonic())
+                self._poller.register(asking.socket, zmq.POLLIN | zmq.POLLOUT if unsent else zmq.POLLIN)
+
+    def _look_up(self, sizes: Sizes) -> None:
+        """Follow peers to where they are now, and connect anew to those that were lost."""
+        for peer, asking in self._peers.items():
+            endpoint = self._where(peer)
+            if endpoint is not None and not connectable(endpoint, self._key):
+                self.counts["refused"] += 1
+                endpoint = None
+            if endpoint == asking.endpoint and not asking.is_lost(time.monotonic()):
+                continue
+            if asking.socket is not None:
+                self._poller.unregister(asking.socket)
+                asking.disconnect()
+            if endpoint is not None:
+                asking.connect(self._context, sizes, endpoint)
+
+    def _shut(self) -> None:
+        """Close the server before its door, so that nobody slips in."""
+        for asking in self._peers.values():
+            asking.disconnect()
+        self._socket.close(linger=0)
+        if self._door is not None:
+            self._door.socket.close(linger=0)
+        self._context.term()
+        self._bell.close()

@@ -1,0 +1,72 @@
+"""A training script for the tests of faults: paced steps whose times are written down, and an accuracy at the end."""
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+
+import torch
+from sklearn.datasets import load_digits
+
+import gossamer as gm
+from gossamer.state.checkpoint import Checkpoints, part_of
+
+parser = argparse.ArgumentParser()
+parser.add_argument("folder", type=Path)
+parser.add_argument("--pace", type=float, default=0.04, help="seconds that a step takes at least")
+parser.add_argument("--save-every", type=int, default=0, help="steps between two checkpoints; 0: none")
+given = parser.parse_args()
+
+torch.set_num_threads(1)
+agent = gm.join()
+torch.manual_seed(0)
+x, y = load_digits(return_X_y=True)
+x, y = torch.tensor(x, dtype=torch.float32) / 16, torch.tensor(y)
+order = torch.randperm(len(x))
+mine, test = order[agent.rank : 1400 : agent.num_agents], order[1400:]
+model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
+optimizer = gm.optim.Decentralized(model.parameters(), lr=0.2, momentum=0.5, agent=agent)
+
+begun_at, origin = optimizer.steps_done, "neighbour" if optimizer.steps_done else "start"
+(given.folder / f"{agent.rank}").mkdir(parents=True, exist_ok=True)
+checkpoints = Checkpoints(given.folder / f"{agent.rank}")
+if checkpoints.exist():
+    state = checkpoints.load()
+    model.load_state_dict(part_of(state, "model."))
+    optimizer.node.load_state_dict(part_of(state, "node."))
+    begun_at, origin = optimizer.steps_done, "checkpoint"
+with (given.folder / f"starts-{agent.rank}.jsonl").open("a") as file:
+    file.write(json.dumps({"at": begun_at, "from": origin, "pid": os.getpid(), "time": time.monotonic()}) + "\n")
+
+
+def last_step() -> int:
+    """Where to end, which the test says when it has seen enough."""
+    try:
+        return int((given.folder / "last-step").read_text())
+    except (FileNotFoundError, ValueError):
+        return 1_000_000
+
+
+times = (given.folder / f"times-{agent.rank}.txt").open("a")
+draws = torch.Generator().manual_seed(agent.rank)
+due = time.monotonic()
+while optimizer.steps_done < last_step():
+    batch = mine[torch.randint(len(mine), (16,), generator=draws)]
+    optimizer.zero_grad()
+    loss = torch.nn.functional.cross_entropy(model(x[batch]), y[batch])
+    loss.backward()
+    optimizer.step()
+    agent.report(loss=loss.item())
+    times.write(f"{optimizer.steps_done} {time.monotonic()}\n")
+    times.flush()
+    due = max(due + given.pace, time.monotonic())
+    time.sleep(max(0.0, due - time.monotonic()))
+    if given.save_every and optimizer.steps_done % given.save_every == 0:
+        node = {f"node.{name}": value for name, value in optimizer.node.state_dict().items()}
+        checkpoints.save({**{f"model.{name}": value for name, value in model.state_dict().items()}, **node})
+
+with torch.no_grad():
+    right = (model(x[test]).argmax(dim=1) == y[test]).float().mean().item()
+(given.folder / f"end-{agent.rank}.json").write_text(json.dumps({"accuracy": right, "steps": optimizer.steps_done}))
+agent.close()

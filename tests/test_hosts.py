@@ -1,0 +1,327 @@
+"""Several hosts: two agents on each of two, with a line between them that is late, loses packets and is slow."""
+
+import contextlib
+import json
+import os
+import socket
+import statistics
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import zmq
+
+import gossamer as gm
+from gossamer.runtime.keys import curve_pair, write_key
+from gossamer.runtime.message import MAGIC
+from gossamer.runtime.transport.requests import Echo, Probe, unpack_reply
+from gossamer.runtime.transport.sockets import Sockets
+from peers import ask, raw, request, until
+from wire import ADDRESSES, Line, Unavailable, two_hosts
+
+LINE = Line(delay=0.050, loss=0.01, rate=50_000_000)
+AHEAD = 1000  # seconds of the second host's clock: hosts count from when they were started
+SO_RCVBUFFORCE, ETH_P_ALL = 33, 0x0003  # of Linux; Python does not name them
+SOURCE = str(Path(gm.__file__).parents[1])
+ENVIRONMENT = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
+
+
+@pytest.fixture
+def hosts(request):
+    """Two hosts, the second one's clock ahead where a test asks for that."""
+    try:
+        with two_hosts(LINE, getattr(request, "param", 0)) as made:
+            yield made
+    except Unavailable as reason:
+        pytest.skip(f"this machine cannot play two hosts: {reason}")
+
+
+def launch(host, ranks, script, out, *flags):
+    """Return the command that starts a part of a run on a host; the book is the first one's."""
+    part = ["--network", "complete:4", "--ranks", ranks, "--run", "hosts", "--address", host.address, "--out", out]
+    return ["launch", *part, "--book", f"{ADDRESSES[0]}:29400", *flags, script]
+
+
+# The line itself.
+
+
+def datagrams(host):
+    """A socket of UDP on a host."""
+    made = host.inside(socket.socket, socket.AF_INET, socket.SOCK_DGRAM)
+    made.bind((host.address, 0))
+    made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 24)
+    made.settimeout(1.0)
+    return made
+
+
+def arrivals(target):
+    """What arrives, and when, until nothing does for a second."""
+    found = []
+    with contextlib.suppress(TimeoutError):
+        while True:
+            found.append((target.recv(2000), time.monotonic()))
+    return found
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_the_line_is_as_late_as_lossy_and_as_slow_as_it_says(hosts, back):
+    pairs, count, size = 20, 1500, 1000
+    with datagrams(hosts[back]) as source, datagrams(hosts[not back]) as target, ThreadPoolExecutor(1) as thread:
+        received = thread.submit(arrivals, target)
+        for _ in range(pairs):
+            source.sendto(str(time.monotonic()).encode(), target.getsockname())
+            time.sleep(0.005)
+        for _ in range(count):
+            source.sendto(bytes(size), target.getsockname())
+        single = [arrived - float(packet) for packet, arrived in received.result() if len(packet) < size]
+        together = [arrived for packet, arrived in received.result() if len(packet) == size]
+    assert min(single) >= LINE.delay and statistics.median(single) < LINE.delay + 0.030
+    assert 0.97 * count < len(together) < count
+    assert together[-1] - together[0] > 0.9 * 8 * size * len(together) / LINE.rate
+
+
+# Two agents and strangers.
+
+LENGTH = 4_000
+MARK = bytes(range(64))  # what a message is full of
+
+# Agent 1 of 2: publishes a hundred messages a second until its standard input ends, and says where it is.
+PUBLISHES = f"""
+import sys, threading, time
+from pathlib import Path
+import torch
+from gossamer.runtime.keys import read_key
+from gossamer.runtime.message import Stamp
+from gossamer.runtime.transport.sockets import Sockets
+
+address, key, where = sys.argv[1:]
+agent = Sockets(1, 2, 100, address=address, key=read_key(Path(key)), where=lambda peer: where)
+agent.open({LENGTH})
+payload = torch.frombuffer(bytearray({MARK!r} * 100), dtype=torch.uint8)[:{LENGTH}]
+print(agent.endpoint, flush=True)
+ended = threading.Event()
+threading.Thread(target=lambda: [sys.stdin.read(), ended.set()], daemon=True).start()
+for sequence in range(100_000):
+    agent.publish(Stamp(1, 100, sequence, time.monotonic_ns(), layout=0), [payload])
+    if ended.wait(0.01):
+        break
+agent.close()
+"""
+
+
+def sniffer(host):
+    """All that passes the host's devices."""
+    made = host.inside(socket.socket, socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(ETH_P_ALL))
+    made.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, 1 << 26)
+    made.setblocking(False)
+    return made
+
+
+def heard(agent, messages):
+    """For so many messages of agent 1, how long ago each was sent when it was first seen, in seconds."""
+    seen, delays = -1, []
+    while len(delays) < messages:
+        letter = until(lambda: (found := agent.latest(1)) and found.stamp.sequence > seen and found)  # noqa: B023
+        seen = letter.stamp.sequence
+        delays.append((time.monotonic_ns() - letter.stamp.time - agent.offset(1)) / 1e9)
+    return delays
+
+
+def replies(endpoint, key):
+    """What a client gets that claims to be agent 1 and asks agent 0 the time, and for its messages."""
+    with raw(zmq.DEALER, rcvtimeo=1_500) as client:
+        if key is not None:
+            client.curve_publickey, client.curve_secretkey = curve_pair(key, 1)
+            client.curve_serverkey = curve_pair(key, 0)[0]
+        client.connect(endpoint)
+        client.send(request(Probe(17)))
+        client.send(request(ask(1)))
+        try:
+            return unpack_reply(client.recv())
+        except zmq.Again:
+            return None
+
+
+def passed(sniffing):
+    """Return the packets that have passed since the last call."""
+    packets = []
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            packets.append(sniffing.recv(1 << 16))
+    return packets
+
+
+def test_agents_of_two_hosts_hear_each_other_and_strangers_learn_nothing(hosts, tmp_path):
+    here, there = hosts
+    key, where = write_key(tmp_path / "key"), {}
+    agent = here.inside(lambda: Sockets(0, 2, 100, address=here.address, key=key, where=where.get))
+    try:
+        agent.open(LENGTH)
+        with (
+            sniffer(there) as sniffing,
+            datagrams(here) as near,
+            datagrams(there) as far,
+            ThreadPoolExecutor() as threads,
+        ):
+            command = [sys.executable, "-c", PUBLISHES, there.address, tmp_path / "key", agent.endpoint]
+            where[1] = there.start(*command, env=ENVIRONMENT).stdout.readline().strip()
+            assert where[1].startswith(f"tcp://{there.address}:")
+            delays = heard(agent, 20)
+            assert min(delays) > LINE.delay - 0.010 and statistics.median(delays) < LINE.delay + 0.050
+            assert abs(agent.offset(1)) / 1e9 < 0.025  # it is one clock, and a round trip takes 0.1 s
+            assert bytes(agent.latest(1).payload.tolist()).startswith(MARK)
+
+            keys = {"none": None, "of another run": bytes(32), "of this run": key}
+            got = {whose: threads.submit(there.inside, replies, agent.endpoint, key) for whose, key in keys.items()}
+            assert got["none"].result() is None and got["of another run"].result() is None
+            assert isinstance(got["of this run"].result(), Echo)
+            assert not agent.counts  # nothing of the strangers' was even looked at
+
+            packets = passed(sniffing)
+            assert sum(map(len, packets)) > 20 * LENGTH  # the messages were among them
+            assert not any(MARK in packet or MAGIC in packet for packet in packets)
+            far.sendto(MARK, near.getsockname())
+            assert any(MARK in packet for packet in passed(sniffing))  # which would have been seen
+    finally:
+        agent.close()
+
+
+# A run of four agents.
+
+CLUSTERS = [[0, 1], [2, 3]]
+PACE = 0.010  # seconds an iteration
+STEPS, MOST_STEPS = 400, 3000
+
+# Every agent would go to its own number; together they go to the mean of all, in clusters to that of the cluster.
+TRAINS = f"""
+import json, time
+import torch
+import gossamer as gm
+
+agent = gm.join()
+x = torch.nn.Parameter(torch.zeros(8))
+optimizer = gm.optim.Decentralized([x], lr=0.02, agent=agent)
+steps, found, due = [], None, time.monotonic()
+while len(steps) < {STEPS} or (len(steps) < {MOST_STEPS} and found is None):
+    optimizer.zero_grad()
+    ((x - agent.rank) ** 2).sum().div(2).backward()
+    began = time.monotonic()
+    optimizer.step()
+    steps.append((began, time.monotonic(), x.mean().item(), [optimizer.last.ages.get(peer, 0) for peer in range(4)]))
+    if (agent.discovered or {{}}).get("clusters") == {CLUSTERS}:
+        found = agent.discovered
+    due = max(due + {PACE}, time.monotonic())
+    time.sleep(max(0.0, due - time.monotonic()))
+told = {{
+    "steps": steps,
+    "found": found,
+    "offsets": [0 if peer == agent.rank else agent.transport.offset(peer) for peer in range(4)],
+    "counts": dict(agent.transport.counts),
+}}
+(agent.folder / f"told-{{agent.rank}}.json").write_text(json.dumps(told))
+"""
+
+
+class Told:
+    """What one agent has told, its times on the first host's clock."""
+
+    def __init__(self, folder, rank, ahead):
+        told = json.loads((folder / f"told-{rank}.json").read_text())
+        self.found, self.counts = told["found"], told["counts"]
+        self.offsets = [nanoseconds / 1e9 for nanoseconds in told["offsets"]]
+        self.steps = [(began - ahead, ended - ahead, x, ages) for began, ended, x, ages in told["steps"]]
+
+    def between(self, first, last):
+        """The iterations from one time to another."""
+        return [t for t, (began, ended, *_) in enumerate(self.steps) if began >= first and ended <= last]
+
+    def ages(self, peer, during):
+        return [self.steps[t][3][peer] for t in during]
+
+    def seconds(self, peer, during):
+        """Between which limits the time lies since the messages of a peer were sent, by the ages in iterations."""
+        for t, age in zip(during, self.ages(peer, during), strict=True):
+            if age >= 0:
+                yield self.steps[t][0] - self.steps[t - age][1], self.steps[t][1] - self.steps[max(t - age - 1, 0)][0]
+
+
+def neighbours():
+    """All links: who hears, who is heard, and whether both are on the same host."""
+    return [(i, k, i // 2 == k // 2) for i in range(4) for k in range(4) if i != k]
+
+
+def check_discoveries(agents, folders, interval):
+    """All know the clusters; the file is where agent 0 is; tau is between the delay and what asking adds to it."""
+    written = [json.loads(line) for line in (folders[0] / "discovery.jsonl").read_text().splitlines()]
+    assert not (folders[1] / "discovery.jsonl").exists()
+    for agent in agents:
+        assert agent.found in written
+    tau = agents[0].found["tau"]
+    assert LINE.delay < (tau + 1) * interval and tau * interval < 5 * LINE.delay
+
+
+def check_ages(agents, during):
+    """Inside a host messages are current, across they are as old as the line is long, and a round trip at most."""
+    for i, k, inside in neighbours():
+        ages = agents[i].ages(k, during[i])
+        if inside:
+            assert sum(0 <= age <= 1 for age in ages) > 0.7 * len(ages) and statistics.median(ages) <= 1
+            continue
+        assert sum(age > 1 for age in ages) > 0.95 * len(ages)
+        least, most = zip(*agents[i].seconds(k, during[i]), strict=True)
+        assert sum(seconds > LINE.delay - 0.010 for seconds in most) > 0.95 * len(ages)
+        assert LINE.delay < statistics.median(most) and statistics.median(least) < 4 * LINE.delay
+
+
+def check_clocks(agents, ahead):
+    for i, k, inside in neighbours():
+        expected = 0 if inside else ahead if i > k else -ahead
+        assert abs(agents[i].offsets[k] - expected) < (1e-9 if inside else 0.025)
+
+
+@pytest.mark.parametrize("hosts", [AHEAD], indirect=True, ids=["two clocks"])
+def test_two_hosts_of_two_agents_discover_that_they_are_two_clusters(hosts, tmp_path):
+    (tmp_path / "train.py").write_text(TRAINS)
+    write_key(tmp_path / "key")
+    folders = [tmp_path / "first", tmp_path / "second"]
+    processes = [
+        host.start(
+            *(sys.executable, "-m", "gossamer"),
+            *launch(host, ranks, tmp_path / "train.py", folder, "--key-file", tmp_path / "key", "--json"),
+            env=ENVIRONMENT,
+        )
+        for host, ranks, folder in zip(hosts, ("0-1", "2-3"), folders, strict=True)
+    ]
+    ends = [process.communicate(timeout=150) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], ends
+    reports = [json.loads(out) for out, _ in ends]
+    assert [(one["rank"], one["exit"], one["restarts"]) for report in reports for one in report["agents"]] == [
+        (rank, 0, 0) for rank in range(4)
+    ]
+    assert [host.call("ls", "/dev/shm") for host in hosts] == ["", ""]
+
+    agents = [Told(folders[rank // 2], rank, hosts[rank // 2].ahead) for rank in range(4)]
+    # While all of them trained: they begin and end at different times.
+    first, last = max(agent.steps[0][1] for agent in agents) + 1, min(agent.steps[-1][1] for agent in agents)
+    during = [agent.between(first, last) for agent in agents]
+    assert min(map(len, during)) > 100
+    check_discoveries(agents, folders, (last - first) / statistics.mean(map(len, during)))
+    check_ages(agents, during)
+    check_clocks(agents, hosts[1].ahead)
+    for agent, iterations in zip(agents, during, strict=True):
+        assert abs(agent.steps[iterations[-1]][2] - 1.5) < 0.5  # alone, a cluster goes to 0.5 or to 2.5
+        assert not {"malformed", "corrupt", "refused", "failed"} & set(agent.counts)
+
+
+# Without a key.
+
+
+def test_a_launch_that_others_could_reach_is_refused_without_a_key(hosts, command, tmp_path):
+    script, out = tmp_path / "train.py", tmp_path / "out"
+    script.write_text("print('began')")
+    refused = hosts[0].inside(command.refused, *launch(hosts[0], "0-1", script, out))
+    assert "give --key-file as well" in refused and not out.exists()
+    missing = launch(hosts[1], "2-3", script, out, "--key-file", tmp_path / "missing")
+    assert "there is no key file" in hosts[1].inside(command.refused, *missing)

@@ -1,0 +1,221 @@
+"""Agents as processes: started, started again, given up, and ended without a trace."""
+
+import os
+import signal
+import sys
+import threading
+import time
+
+import pytest
+
+from gossamer.runtime.book import Book, serve_book
+from gossamer.runtime.environment import Run
+from gossamer.runtime.launch import processes
+from gossamer.runtime.launch.board import Board
+from gossamer.runtime.launch.processes import Launcher
+from launching import Events, alive, lives, make_plan, pids, wait_until
+
+# Agents.
+
+
+def test_every_agent_is_told_who_it_is(tmp_path, monkeypatch):
+    monkeypatch.setenv("GOSSAMER_COMPRESS", "bf16")  # of a run around this one
+    monkeypatch.setenv("OMP_NUM_THREADS", "")
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    monkeypatch.setattr("gossamer.runtime.launch.plan.cores", lambda: 7)
+    watcher = Events(0)
+    plan = make_plan(tmp_path, "print('hello', *sys.argv[1:]); print('cut', end='')", 3, arguments=("--x", "a b"))
+    report = Launcher(plan, watcher).run()
+    assert [(o.rank, o.exit, o.restarts) for o in report.outcomes] == [(0, 0, 0), (1, 0, 0), (2, 0, 0)]
+    assert not report.failed and not report.interrupted and watcher.events == []
+    for rank in range(3):
+        (life,) = lives(tmp_path, rank)
+        own = {name: value for name, value in life["environ"].items() if name.startswith("GOSSAMER_")}
+        assert own == {
+            "GOSSAMER_RANK": str(rank),
+            "GOSSAMER_AGENTS": "3",
+            "GOSSAMER_RUN": plan.run.run,
+            "GOSSAMER_BOOK": plan.run.book,
+            "GOSSAMER_FOLDER": str(tmp_path),
+            "GOSSAMER_LAUNCHER": str(os.getpid()),
+        }
+        assert life["environ"]["OMP_NUM_THREADS"] == "2" and life["argv"][1:] == ["--x", "a b"]
+        assert (tmp_path / f"agent-{rank}.log").read_text() == "hello --x a b\ncut"
+    assert watcher.lines == [(0, "hello --x a b"), (0, "cut")]
+    assert [row["state"] for row in watcher.rows[-1]] == ["done"] * 3
+
+
+def test_threads_that_the_user_has_set_are_left_alone(tmp_path):
+    plan = make_plan(tmp_path, "", 2)
+    assert plan.environment(0, 0, {"OMP_NUM_THREADS": "3"})["OMP_NUM_THREADS"] == "3"
+    assert "TORCHELASTIC_RESTART_COUNT" not in plan.environment(0, 0, {"TORCHELASTIC_RESTART_COUNT": "2"})
+
+
+DIES_TWICE = """
+if rank == "1" and restarts < 2:
+    os.kill(os.getpid(), signal.SIGKILL) if restarts else sys.exit(3)
+"""
+
+
+def test_an_agent_that_dies_is_started_again_and_the_others_never_notice(tmp_path):
+    watcher = Events()
+    report = Launcher(make_plan(tmp_path, DIES_TWICE, 3), watcher).run()
+    assert [(o.exit, o.restarts) for o in report.outcomes] == [(0, 0), (0, 2), (0, 0)] and not report.failed
+    assert [life["restarts"] for life in lives(tmp_path, 1)] == [0, 1, 2]
+    assert len(lives(tmp_path, 0)) == len(lives(tmp_path, 2)) == 1
+    assert watcher.events == [
+        "agent 1 ended with status 3; restart 1 of 3 in 0.5 s",
+        "agent 1 was ended by SIGKILL; restart 2 of 3 in 1 s",
+    ]
+    assert "--- agent 1 is started again (2) ---" in (tmp_path / "agent-1.log").read_text()
+
+
+ONE_FAILS = """
+if rank == "1":
+    sys.exit(1)
+while rank == "2" and count("lives", 1) < 2:  # outlives all restarts of agent 1
+    time.sleep(0.01)
+"""
+
+
+def test_an_agent_that_has_used_up_its_restarts_fails_alone(tmp_path):
+    watcher = Events()
+    report = Launcher(make_plan(tmp_path, ONE_FAILS, 3, max_restarts=1), watcher).run()
+    assert [o.exit for o in report.outcomes] == [0, 1, 0] and [o.rank for o in report.failed] == [1]
+    assert len(lives(tmp_path, 1)) == 2 and not report.hopeless
+    log = tmp_path / "agent-1.log"
+    assert watcher.events[-1] == f"agent 1 ended with status 1 and is not started again; its log is {log}"
+    assert [row["state"] for row in watcher.rows[-1]] == ["done", "failed", "done"]
+
+
+def test_agents_that_all_fail_at_their_start_are_not_tried_for_ever(tmp_path):
+    watcher, begun = Events(), time.monotonic()
+    plan = make_plan(tmp_path, "import nothing_of_that_name", 3, max_restarts=50)
+    report = Launcher(plan, watcher).run()
+    # Twice each, and perhaps once more while the slowest of them is still at it.
+    assert time.monotonic() - begun < 20 and all(2 <= len(lives(tmp_path, rank)) <= 4 for rank in range(3))
+    assert report.hopeless == (
+        "every agent ended with status 1 at its start (ModuleNotFoundError: No module named 'nothing_of_that_name'); "
+        f"see {tmp_path / 'agent-0.log'}"
+    )
+    assert len(report.failed) == 3 and "restart 1 of 50 in 0.5 s" in watcher.events[0]
+
+
+def test_agents_that_fail_after_steps_have_no_mistake_in_common(tmp_path):
+    server = serve_book("127.0.0.1")
+    plan = make_plan(tmp_path, "sys.exit(1)", 1, max_restarts=2)
+    plan = plan.with_book(server.endpoint)
+    client = Book(server.endpoint, plan.run.run, 0)
+    client.post("status/0", {"step": 5, "loss": 0.5, "done": True})
+    wait_until(lambda: client.connected)
+    watcher = Events()
+    try:
+        report = Launcher(plan, watcher).run()
+    finally:
+        client.close()
+        server.close()
+    assert report.hopeless is None and len(lives(tmp_path, 0)) == 3
+    assert report.outcomes[0].status == {"step": 5, "loss": 0.5, "done": True}
+    assert watcher.rows[-1] == [{"rank": 0, "state": "failed", "restarts": 2, "step": 5, "loss": 0.5, "done": True}]
+
+
+def test_the_last_words_of_agents_are_waited_for_a_moment():
+    server = serve_book("127.0.0.1")
+    client, board = Book(server.endpoint, "x", 0), Board(Run(agents=3, run="x", book=server.endpoint))
+    try:
+        client.post("status/0", {"step": 5, "done": False})
+        wait_until(lambda: board.newest() == {0: {"step": 5, "done": False}})
+        later = threading.Timer(0.3, client.post, ("status/0", {"step": 6, "done": True}))
+        later.start()
+        board.settle([0, 1])  # of agent 1 there was never a word
+        later.join()
+        assert board.newest() == {0: {"step": 6, "done": True}}
+    finally:
+        client.close()
+        board.close()
+        server.close()
+
+
+def test_only_some_agents_of_a_run(tmp_path):
+    watcher = Events()
+    report = Launcher(make_plan(tmp_path, "", 4, ranks=(1, 3)), watcher).run()
+    assert [o.rank for o in report.outcomes] == [1, 3]
+    assert [len(lives(tmp_path, rank)) for rank in range(4)] == [0, 1, 0, 1]
+    assert [row["state"] for row in watcher.rows[-1]] == ["elsewhere", "done", "elsewhere", "done"]
+
+
+LEAVES_A_CHILD = """
+import subprocess
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+note("child", pid=child.pid)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_an_agent_has_started_dies_with_it(tmp_path):
+    from launching import lines_of
+
+    Launcher(make_plan(tmp_path, LEAVES_A_CHILD, 1, max_restarts=1)).run()
+    children = [line["pid"] for line in lines_of(tmp_path / "child-0.jsonl")]
+    assert len(children) == 2 and not any(alive(pid) for pid in children)
+
+
+# Ending.
+
+
+def stop_when_ready(folder, agents):
+    return lambda: all((folder / f"ready-{rank}.jsonl").exists() for rank in range(agents))
+
+
+CLEANS_UP = """
+try:
+    wait_for_ever()
+except KeyboardInterrupt:
+    note("cleaned")
+    sys.exit(0)
+"""
+
+
+@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN], ids=["in front", "in the background"])
+def test_stopped_agents_may_clean_up(tmp_path, handler):
+    begun = time.monotonic()
+    before = signal.signal(signal.SIGINT, handler)  # a shell has it ignored by what it runs in the background
+    try:
+        report = Launcher(make_plan(tmp_path, CLEANS_UP, 2)).run(stop_when_ready(tmp_path, 2))
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert report.interrupted and [o.exit for o in report.outcomes] == [0, 0]
+    assert (tmp_path / "cleaned-0.jsonl").exists() and (tmp_path / "cleaned-1.jsonl").exists()
+    assert time.monotonic() - begun < processes.POLITE
+
+
+def test_agents_that_do_not_listen_are_pressed_and_then_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "POLITE", 0.2)
+    monkeypatch.setattr(processes, "FINAL", 0.6)
+    body = """
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+if rank == "1":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+wait_for_ever()
+"""
+    report = Launcher(make_plan(tmp_path, body, 2)).run(stop_when_ready(tmp_path, 2))
+    assert [o.exit for o in report.outcomes] == [-signal.SIGTERM, -signal.SIGKILL] and report.interrupted
+    assert not any(alive(pid) for pid in pids(tmp_path, 2))
+
+
+def test_shared_memory_is_removed_unless_others_of_the_run_still_use_it(tmp_path):
+    plan = make_plan(tmp_path, "wait_for_ever()", 2, ranks=(0,))
+    name = tmp_path / "ours"
+    other = processes.subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(60)"], env={"GOSSAMER_RUN": plan.run.run}
+    )
+    removed = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes, "remove_leftovers", lambda run, folder: removed.append((run, folder)))
+        wait_until(lambda: processes.family(run=plan.run.run) == [other.pid])
+        processes.remove_shared_memory(plan.run.run, name)
+        assert removed == []
+        other.kill()
+        other.wait()
+        processes.remove_shared_memory(plan.run.run, name)
+        assert removed == [(plan.run.run, name)]

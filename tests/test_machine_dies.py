@@ -1,0 +1,152 @@
+"""What happens when machines die, stall or are cut off: the others go on as if nothing had happened."""
+
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from flight import Flight, flight, gaps
+
+pytestmark = pytest.mark.alone  # gaps are measured, so nothing else may run beside it
+
+WARM = 40  # steps before the first fault, in which the usual gaps are seen
+POINT = 0.01
+
+
+def assert_undisturbed(run: Flight, survivors: list[int], fault: float, until: float) -> None:
+    """Survivors' longest gap after a fault is no longer than twice their longest gap before it."""
+    for rank in survivors:
+        times = run.times(rank)
+        before, after = gaps(times, times[5], fault), gaps(times, fault, until)
+        assert len(after) > 20, f"agent {rank} made {len(after)} steps"
+        assert max(after) <= 2 * max(before), f"agent {rank}: {max(after):.3f} s after, {max(before):.3f} s before"
+
+
+def shared_memory_of(run_id: str) -> list[Path]:
+    return list(Path("/dev/shm").glob(f"*{run_id}*"))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The accuracy of a run without faults."""
+    with flight(tmp_path_factory.mktemp("undisturbed")) as run:
+        run.end()
+        return run.accuracy()
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("transport", ["shared", "sockets"])
+def test_two_agents_are_killed_one_after_the_other(tmp_path, transport, undisturbed):
+    with flight(tmp_path, "--transport", transport) as run:
+        run.wait_for_step(WARM)
+        first = run.kill(1)
+        run.wait(lambda: len(run.starts(1)) == 2, "the first to return")
+        run.wait(lambda: run.step(1) > run.starts(1)[-1]["at"] + 10, "the first to go on")
+        second = run.kill(2)
+        run.wait(lambda: len(run.starts(2)) == 2, "the second to return")
+        result = run.end()
+        # The second kill is a fault too, so what follows it is judged from before the first.
+        assert_undisturbed(run, [0, 3], first, second)
+        assert_undisturbed(run, [0, 3], first, run.times(0)[-1])
+        assert [agent["restarts"] for agent in result["agents"]] == [0, 1, 1, 0]
+        # Without a checkpoint they go on from a neighbour's newest state.
+        for rank in (1, 2):
+            start = run.starts(rank)[-1]
+            assert start["from"] == "neighbour" and start["at"] > WARM
+        assert run.accuracy() >= undisturbed - POINT
+        assert not shared_memory_of(result["run"])
+
+
+@pytest.mark.timeout(200)
+def test_an_agent_returns_from_its_checkpoint(tmp_path, undisturbed):
+    with flight(tmp_path, script=("--save-every", "20")) as run:
+        run.wait_for_step(WARM + 5)
+        run.kill(3)
+        run.wait(lambda: len(run.starts(3)) == 2, "it to return")
+        run.end()
+        start = run.starts(3)[-1]
+        assert start["from"] == "checkpoint" and start["at"] % 20 == 0 and start["at"] >= WARM
+        assert run.accuracy() >= undisturbed - POINT
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("transport", ["shared", "sockets"])
+def test_an_agent_stands_still_for_five_seconds(tmp_path, transport, undisturbed):
+    with flight(tmp_path, "--transport", transport) as run:
+        run.wait_for_step(WARM)
+        stopped = run.kill(2, signal.SIGSTOP)
+        time.sleep(5)
+        run.kill(2, signal.SIGCONT)
+        result = run.end()
+        assert_undisturbed(run, [0, 1, 3], stopped, stopped + 5)
+        assert [agent["restarts"] for agent in result["agents"]] == [0, 0, 0, 0]
+        assert run.accuracy() >= undisturbed - POINT
+
+
+@pytest.mark.timeout(200)
+def test_the_address_book_is_killed(tmp_path, undisturbed):
+    with flight(tmp_path, "--transport", "sockets") as run:
+        run.wait_for_step(WARM)
+        os.kill(book_of(run), signal.SIGKILL)
+        killed = time.monotonic()
+        time.sleep(1)
+        run.kill(1)  # whoever returns must find the others, and they it, in a book that was empty
+        run.wait(lambda: len(run.starts(1)) == 2, "it to return")
+        result = run.end()
+        assert_undisturbed(run, [0, 2, 3], killed, run.times(0)[-1])
+        assert result["agents"][1]["restarts"] == 1
+        assert run.starts(1)[-1]["from"] == "neighbour"
+        assert run.accuracy() >= undisturbed - POINT
+
+
+def book_of(run: Flight) -> int:
+    """The process of a run's address book: a child of its launcher."""
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_text().split("\0")
+            parent = (entry / "stat").read_text().rpartition(")")[2].split()[1]
+        except OSError:
+            continue
+        if "gossamer.runtime.book" in words and int(parent) == run.process.pid:
+            return int(entry.name)
+    raise AssertionError("there is no book")
+
+
+@pytest.mark.timeout(200)
+def test_a_partition_heals(tmp_path, undisturbed):
+    faults = f"partition:0,1/2,3@{WARM}..{WARM + 120}"
+    with flight(tmp_path, "--faults", faults, "--record", str(tmp_path / "t.csv")) as run:
+        run.wait_for_step(WARM + 240)
+        run.end()
+        rows = [tuple(map(int, line.split(","))) for line in (tmp_path / "t.csv").read_text().splitlines()[1:]]
+        across = [(step, age) for step, sender, to, age in rows if (sender < 2) != (to < 2)]
+        apart = [age for step, age in across if WARM + 60 <= step < WARM + 120]
+        healed = [age for step, age in across if step > WARM + 160]
+        assert not apart or min(apart) > 30
+        assert healed and sorted(healed)[len(healed) // 2] <= 5
+        inside = [age for step, sender, to, age in rows if (sender < 2) == (to < 2) and step > 10]
+        assert sorted(inside)[len(inside) // 2] <= 2
+        assert run.accuracy() >= undisturbed - POINT
+
+
+@pytest.mark.timeout(400)
+def test_twenty_random_kills_over_one_run(tmp_path, undisturbed):
+    chance = random.Random(5)
+    with flight(tmp_path, "--max-restarts", "20", script=("--pace", "0.06")) as run:
+        run.wait_for_step(WARM)
+        kills = [0] * run.agents
+        while sum(kills) < 20:
+            rank = chance.randrange(run.agents)
+            alive = [r for r in range(run.agents) if len(run.starts(r)) == kills[r] + 1 and run.times(r)]
+            if rank in alive and len(alive) > 1:  # one must be left to remember what was learnt
+                run.kill(rank)
+                kills[rank] += 1
+            time.sleep(chance.uniform(0.3, 1.5))
+        run.wait(lambda: all(len(run.starts(r)) == kills[r] + 1 for r in range(run.agents)), "all to return")
+        result = run.end()
+        assert [agent["restarts"] for agent in result["agents"]] == kills
+        assert run.accuracy() >= undisturbed - POINT
+        assert not shared_memory_of(result["run"])

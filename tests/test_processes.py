@@ -1,0 +1,124 @@
+"""`gossamer train --engine processes`: the simulator's tasks with one process an agent."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import gossamer as gm
+from command import Command
+from flight import SOURCE
+from gossamer.engine.folder import RunFolder
+from gossamer.engine.outline import make_outline
+from gossamer.engine.settings import make_settings
+from gossamer.experiments.processes.records import AgentFolder
+from gossamer.experiments.processes.training import Processes, train
+
+SETTINGS = {"network": "paper-1", "delay": "5", "lr": 0.1, "seed": 3, "batch": 16, "epochs": 8}
+
+
+def in_processes(folder, how=None, **settings):
+    made = make_outline(make_settings({**SETTINGS, **settings}))
+    return train(made, RunFolder.create(folder, made.settings, made.network), how or Processes(engine="processes"))
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize(("algorithm", "transport"), [("pc-asgd", "shared"), ("dm-asgd", "sockets")])
+def test_a_whole_digits_run_is_the_simulators(tmp_path, algorithm, transport):
+    settings = {"algorithm": algorithm, "momentum": 0.5}
+    how = Processes(engine="processes", lockstep=True, transport=transport)
+    summary = in_processes(tmp_path / "run", how, **settings)
+    expected = gm.simulate(**SETTINGS, **settings)
+    assert summary["status"] == "finished" and summary["iterations"] == expected.summary["iterations"]
+    assert summary["accuracy_per_agent"] == pytest.approx(expected.accuracy, abs=0.004)  # one example of the 359
+    for name in ("loss_mean", "consensus_distance", "accuracy_average_model", "message_age"):
+        assert summary[name] == pytest.approx(expected.summary[name], rel=1e-3), name
+    assert summary["bytes_sent"] == expected.summary["bytes_sent"]
+    predict = expected.summary["predict_fraction"]
+    assert summary["predict_fraction"] == (predict if predict is None else pytest.approx(predict, rel=1e-6))
+    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [row["step"] for row in expected.history]
+
+
+@pytest.mark.timeout(200)
+def test_free_running_agents_learn_too(tmp_path):
+    summary = in_processes(tmp_path / "run", network="clusters:2,2", delay="0", algorithm="dm-asgd", epochs=15)
+    assert summary["status"] == "finished" and summary["accuracy_mean"] > 0.85
+    assert summary["restarts"] == [0, 0, 0, 0]
+
+
+@pytest.mark.timeout(200)
+def test_an_agent_that_kills_itself_returns_from_its_checkpoint(tmp_path):
+    how = Processes(engine="processes", faults="kill:1@60")
+    settings = {"network": "complete:3", "delay": "0", "algorithm": "d-asgd", "epochs": 6, "checkpoint_every": 1}
+    summary = in_processes(tmp_path / "run", how, **settings)
+    assert summary["status"] == "finished" and summary["restarts"] == [0, 1, 0]
+    steps = sorted(AgentFolder(tmp_path / "run", 1).rows())
+    assert steps[-1] == summary["iterations"]
+
+
+def test_a_run_that_diverges_says_so(tmp_path):
+    summary = in_processes(tmp_path / "run", network="complete:2", delay="0", algorithm="d-asgd", lr=1e6, epochs=2)
+    assert "use a smaller --lr" in summary["status"]
+
+
+@pytest.mark.timeout(200)
+def test_ctrl_c_saves_and_resume_goes_on(tmp_path, capsys):
+    folder = tmp_path / "run"
+    flags = [
+        "--network",
+        "complete:2",
+        "--delay",
+        "0",
+        "--epochs",
+        "400",
+        "--algorithm",
+        "d-asgd",
+        "--out",
+        str(folder),
+    ]
+    command = [sys.executable, "-m", "gossamer", "train", "--engine", "processes", *flags]
+    process = subprocess.Popen(
+        command,
+        env={"PYTHONPATH": SOURCE, "PATH": "/usr/bin:/bin"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    until = time.monotonic() + 60
+    while time.monotonic() < until and len(AgentFolder(folder, 0).rows() if folder.exists() else {}) < 3:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 0 and "continue with: gossamer train --resume" in err
+    saved = AgentFolder(folder, 0)
+    reached = int(saved.load()["node.t"])
+    assert reached > 0 and saved.status == "interrupted"
+    config = (folder / "config.toml").read_text().replace("epochs = 400", "epochs = 1")
+    (folder / "config.toml").write_text(config)  # so that the rest is short
+    result = Command(capsys)("train", "--resume", folder, "--json")
+    assert result.status == 0, result.err
+    assert result.document["engine"] == "processes"
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--lockstep"], "add --engine processes"),
+        (["--engine", "threads"], "choose one of: processes, simulator"),
+        (["--engine", "processes", "--precision", "bf16"], "precision=bf16 is the simulator's"),
+        (["--engine", "processes", "--faults", "delay:fast"], "delay"),
+        (["--engine", "processes", "--compress", "zip"], "unknown"),
+        (["--engine", "processes", "--transport", "pigeon"], "choose one of: auto, shared, sockets"),
+        (["--engine", "processes", "--max-restarts", "-1"], "max_restarts must be 0 or more"),
+        (["--engine", "processes", "--theta", "pv", "--scope", "network"], "simulator"),
+    ],
+)
+def test_mistakes_are_told_in_one_line_and_nothing_is_written(tmp_path, capsys, flags, message):
+    out = tmp_path / "run"
+    result = Command(capsys)("train", *flags, "--epochs", "2", "--out", out)
+    assert result.status == 2 and message in result.err and result.err.count("\n") == 1
+    assert not out.exists()

@@ -1,0 +1,83 @@
+"""Sockets between processes that are stopped, killed and started again."""
+
+import os
+import signal
+import statistics
+import time
+from pathlib import Path
+
+import torch
+
+from gossamer.runtime.message import Stamp
+from gossamer.runtime.transport.base import KEPT
+from gossamer.runtime.transport.sockets import Sockets
+from peers import Child, has, payload, publish, until
+
+LENGTH = 4_000
+
+
+def resident():
+    """The bytes of memory that this process has."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_messages_between_two_processes():
+    length = 1_000_003
+    parent = Sockets(0, 2, 100, where=lambda peer: child.endpoint)
+    with Child(parent=parent.endpoint, length=length, incarnation=7) as child:
+        try:
+            parent.open(length)
+            for sequence in (1, 2, 5):
+                publish(parent, 0, 100, sequence, length)
+                assert child(publish=sequence)
+                until(lambda: has(parent, 1, sequence))  # noqa: B023
+                assert torch.equal(parent.latest(1).payload, payload(length, sequence))
+                until(lambda: child()["sequence"] == sequence)  # noqa: B023
+                assert child()["whole"]
+        finally:
+            parent.close()
+
+
+def test_a_stopped_receiver_costs_its_sender_neither_memory_nor_time():
+    length, count = 1 << 20, 500
+    parts = [torch.arange(length // 8)]
+    parent = Sockets(0, 2, 100)
+    with Child(parent=parent.endpoint, length=length, incarnation=7) as child:
+        try:
+            parent.open(length)
+            publish(parent, 0, 100, 0, length)
+            until(lambda: child()["sequence"] == 0)
+            os.kill(child.process.pid, signal.SIGSTOP)
+            before, seconds, begun = resident(), [], time.monotonic()
+            for sequence in range(1, count):
+                start = time.monotonic()
+                parent.publish(Stamp(0, 100, sequence, 0, 5), parts)
+                seconds.append(time.monotonic() - start)
+                time.sleep(max(0.0, begun + 2 * sequence / count - time.monotonic()))
+            grown = resident() - before
+            most_buffers = 1 + KEPT + 1
+            assert len(parent._outbox.buffers) <= most_buffers
+            assert grown < (most_buffers + 4) * length  # one more is in the system's hands, and Python needs a little
+            assert statistics.median(seconds) < 0.01 and max(seconds) < 0.5
+            publish(parent, 0, 100, count, length)
+            os.kill(child.process.pid, signal.SIGCONT)
+            until(lambda: child()["sequence"] == count)
+            assert child()["whole"]
+        finally:
+            os.kill(child.process.pid, signal.SIGCONT)
+            parent.close()
+
+
+def test_a_sender_that_is_killed_and_started_again_elsewhere_is_heard_again():
+    where = {}
+    parent = Sockets(0, 2, 100, where=where.get)
+    parent.open(LENGTH)
+    try:
+        for incarnation, sequence in ((7, 40), (8, 2)):
+            with Child(parent=parent.endpoint, length=LENGTH, incarnation=incarnation) as child:
+                where[1] = child.endpoint
+                child(publish=sequence)
+                until(lambda: has(parent, 1, sequence, incarnation))  # noqa: B023
+        assert parent.at(1, 40) is None
+    finally:
+        parent.close()
