@@ -14,7 +14,8 @@ class Clock:
     """When this agent took each of its last snapshots; from it follows how old a neighbour's is in own iterations."""
 
     def __init__(self, depth: int) -> None:
-        self._steps: deque[tuple[int, int]] = deque(maxlen=depth)  # (time, iteration), rising
+        self._depth = depth  # iterations that are kept elsewhere; one time more tells what is older than all of them
+        self._steps: deque[tuple[int, int]] = deque(maxlen=depth + 1)  # (time, iteration), rising
 
     def add(self, step: int, time: int) -> None:
         """Note that the snapshot of an iteration was taken at this time."""
@@ -30,11 +31,8 @@ class Clock:
             return 0
         newest = self._steps[-1][1]
         place = bisect.bisect_left(self._steps, (time, -1))
-        if place == len(self._steps):
-            return 0
-        if place == 0 and len(self._steps) == self._steps.maxlen and time < self._steps[0][0]:
-            return None
-        return newest - self._steps[place][1]
+        age = 0 if place == len(self._steps) else newest - self._steps[place][1]
+        return age if age < self._depth else None
 
 
 class OwnPast:

@@ -1,0 +1,200 @@
+"""How old a message is, in own iterations, and what an agent does with one that is current, late, or no more."""
+
+import time
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gossamer as gm
+from gossamer.algorithms.weighing import weigh
+from gossamer.network import NOTHING
+from gossamer.runtime.agent import Agent
+from gossamer.runtime.environment import Run
+from gossamer.runtime.message import Stamp
+from gossamer.runtime.node import Node
+from gossamer.runtime.past import Clock
+from gossamer.runtime.transport.base import Letter, Transport
+
+# ---- ages from clocks
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(0, 1600), st.integers(2, 12))
+def test_an_age_counts_the_own_iterations_that_were_completed_since(pauses, taken, depth):
+    times = [sum(pauses[: i + 1]) for i in range(len(pauses))]
+    clock = Clock(depth)
+    for step, at in enumerate(times):
+        clock.add(step, at)
+    # An iteration lies between two snapshots; one that began at or after the message was taken counts as completed.
+    expected = sum(taken <= at for at in times[:-1])
+    assert clock.age(taken) == (expected if expected < depth else None)
+
+
+def test_an_agent_that_has_just_begun_finds_nothing_older_than_its_start():
+    clock = Clock(8)
+    clock.add(500, 1000)
+    assert clock.age(3) == 0
+    clock.add(501, 1010)
+    assert clock.age(3) == 1 and clock.age(1005) == 0
+
+
+# ---- one agent among scripted peers
+
+
+class Script(Transport):
+    """Peers that say what the test puts into `letters`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.letters: dict[int, Letter] = {}
+        self.published: list[tuple[Stamp, list[torch.Tensor]]] = []
+
+    def open(self, length):
+        self.length = length
+
+    def publish(self, stamp, parts):
+        self.published.append((stamp, [part.clone() for part in parts]))
+
+    def latest(self, peer):
+        return self.letters.get(peer)
+
+    def at(self, peer, sequence):
+        return None
+
+    def close(self):
+        pass
+
+
+def node_with(script: Script, text: str = "d-asgd", agents: int = 4, **run) -> Node:
+    agent = Agent(
+        Run(agents=agents, run=f"ages-{time.monotonic_ns()}", meet=0.0, **run), gm.network(f"complete:{agents}")
+    )
+    agent._connection = type(agent._connection)(script, None, None)
+    name, _, option = text.partition("/")
+    options = dict([option.split("=")]) if option else {}
+    return Node(agent, gm.algorithm(name, **options), torch.zeros(1, 2, dtype=torch.float64), segments=(2,), plain=True)
+
+
+def say(
+    script: Script, node: Node, peer: int, x: float, at: int | None = None, step: int = 0, heard=None, **changes
+) -> None:
+    number, everyone = node.reception._layout.number, range(node.network.num_agents)
+    values = torch.full((node.reception._layout.length // 8,), x, dtype=torch.float64)
+    stamp = Stamp(
+        peer,
+        1,
+        step,
+        time.monotonic_ns() if at is None else at,
+        number,
+        frozenset(everyone if heard is None else heard),
+    )
+    script.letters[peer] = Letter(stamp, values.view(torch.uint8), **changes)
+
+
+def take_step(node: Node, x: float = 0.0) -> "gm.runtime.agent.Step":
+    zero = torch.zeros(1, 2, dtype=torch.float64)
+    return node.step(zero + x, zero, zero, 0.1)
+
+
+def test_a_dead_neighbour_is_left_out_and_the_row_still_sums_to_one():
+    script = Script()
+    node = node_with(script, deadline=0.05)
+    for peer in (1, 2, 3):
+        say(script, node, peer, 1.0)
+    assert torch.allclose(take_step(node).x, torch.tensor(0.75, dtype=torch.float64))
+    time.sleep(0.06)
+    say(script, node, 1, 1.0, step=1)  # the others are silent for longer than the deadline
+    done = take_step(node)
+    assert done.ages == {1: 0, 2: NOTHING, 3: NOTHING}
+    assert torch.allclose(done.x, torch.tensor(0.5, dtype=torch.float64))  # 1/4 own, 1/4 of it: one half each
+
+
+def test_the_deadline_adapts_to_a_neighbours_usual_interval():
+    script = Script()
+    node = node_with(script)
+    assert node.reception.deadline_of(1) == 2.0
+    for step in range(3):
+        say(script, node, 1, 1.0, step=step)
+        take_step(node)
+        time.sleep(0.15)
+    assert 2.5 < node.reception.deadline_of(1) < 30
+
+
+def test_tolerance_says_what_is_current_and_max_age_what_is_forgotten():
+    script = Script()
+    node = node_with(script, "c-asgd", tolerance=2, max_age=4)
+    seen = []
+    for t in range(8):
+        if t == 0:
+            for peer in (1, 2, 3):
+                say(script, node, peer, 1.0)
+        done = take_step(node)
+        seen.append((done.ages[1], float(done.x[0, 0])))
+    # C-ASGD mixes current messages only: ages 0, 1 and 2 here, and clips older ones.
+    assert [age for age, _ in seen] == [0, 1, 2, 3, 4, *[NOTHING] * 3]
+    assert [x for _, x in seen] == [0.75] * 3 + [0.0] * 5
+
+
+def test_the_clipping_weights_count_links_that_are_current_both_ways():
+    script = Script()
+    node = node_with(script, "c-asgd")
+    for peer in (1, 2, 3):
+        say(script, node, peer, 1.0, heard=None if peer == 1 else ())  # 2 and 3 do not hear this agent
+    # So the link with agent 1 is the only one of both its ends: its weight is 1 / (1 + max(1, 1)).
+    assert torch.allclose(take_step(node).x, torch.tensor(0.5, dtype=torch.float64))
+
+
+def test_a_newer_incarnation_is_news_though_its_iteration_is_lower():
+    script = Script()
+    node = node_with(script, agents=2)
+    say(script, node, 1, 1.0, step=50)
+    take_step(node)
+    letter = script.letters[1]
+    again = Stamp(1, 2, 3, time.monotonic_ns(), letter.stamp.layout)
+    script.letters[1] = Letter(again, torch.full((2,), 5.0, dtype=torch.float64).view(torch.uint8))
+    assert torch.allclose(take_step(node).x, torch.tensor(2.5, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("broken", ["layout", "length"])
+def test_a_message_of_another_layout_is_dropped_and_counted(broken):
+    script = Script()
+    node = node_with(script, agents=2)
+    stamp = Stamp(1, 1, 0, time.monotonic_ns(), node.reception._layout.number + (broken == "layout"))
+    script.letters[1] = Letter(stamp, torch.zeros(16 + 8 * (broken == "length"), dtype=torch.uint8))
+    assert take_step(node).ages == {1: NOTHING} and script.counts["malformed"] == 1
+
+
+def test_a_torn_message_is_read_again_and_never_used():
+    script = Script()
+    node = node_with(script, agents=2)
+    answers = iter([False, True])
+    say(script, node, 1, 1.0, intact=lambda: next(answers))
+    assert torch.allclose(take_step(node).x, torch.tensor(0.5, dtype=torch.float64)) and script.counts["torn"] == 1
+    say(script, node, 1, 9.0, step=1, intact=lambda: False)
+    done = take_step(node)
+    assert done.ages == {1: NOTHING} and torch.equal(done.x, torch.zeros(1, 2, dtype=torch.float64))
+
+
+def test_a_state_that_is_not_finite_is_never_published():
+    script = Script()
+    node = node_with(script, agents=2)
+    take_step(node, x=1.0)
+    take_step(node, x=float("nan"))
+    take_step(node, x=float("inf"))
+    assert [stamp.sequence for stamp, _ in script.published] == [0] and script.counts["not finite"] == 2
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.integers(2, 6), st.data())
+def test_weights_sum_to_one_whoever_is_silent(n, data):
+    network = gm.network(f"complete:{n}")
+    flat = data.draw(st.lists(st.sampled_from("fls"), min_size=n * n, max_size=n * n))
+    kinds = [flat[i * n : (i + 1) * n] for i in range(n)]
+    reliable = torch.tensor([[k == "f" for k in row] for row in kinds]) & network.links
+    late = torch.tensor([[k == "l" for k in row] for row in kinds]) & network.links
+    weights = weigh(network, reliable, late)
+    heard = weights.own + weights.fresh.sum(dim=1) + (network.W * late).sum(dim=1)
+    torch.testing.assert_close(heard / weights.mass, torch.ones(n, dtype=torch.float64))
+    torch.testing.assert_close(weights.clip_own + weights.clip_fresh.sum(dim=1), torch.ones(n, dtype=torch.float64))
