@@ -70,10 +70,10 @@ def several(count, length, open_=True, **settings):
 
 @contextlib.contextmanager
 def raw(kind, **options):
-    """Yield a bare socket of ZeroMQ that waits for at most 3 seconds."""
+    """Yield a bare socket of ZeroMQ that waits for at most 8 seconds."""
     with zmq.Context() as context:
         made = context.socket(kind)
-        made.linger, made.rcvtimeo, made.sndtimeo = 0, 3_000, 3_000
+        made.linger, made.rcvtimeo, made.sndtimeo = 0, 8_000, 8_000
         for name, value in options.items():
             setattr(made, name, value)
         try:

@@ -254,7 +254,7 @@ def test_a_closed_server_is_gone_and_its_port_free():
 @pytest.mark.parametrize(
     ("address", "port", "key", "why"),
     [
-        ("192.0.2.1", 0, None, "can be reached"),
+        ("192.0.2.1", 0, None, "not on this host alone"),
         ("0.0.0.0", 0, KEY, "everywhere"),
         ("192.0.2.1", 0, KEY, "cannot listen"),
         ("127.0.0.1", 70_000, None, "cannot listen"),
@@ -271,6 +271,12 @@ def test_an_endpoint_that_is_none_is_refused(endpoint):
         Book(endpoint, "a-run", 0)
 
 
+def test_a_book_elsewhere_is_not_written_to_without_a_key():
+    for host in ("192.0.2.1", "example.org"):
+        with pytest.raises(UserError, match=f"'{host}' is not on this host alone"):
+            Book(f"{host}:5", "a-run", 0)
+
+
 def test_the_process_serves_until_it_is_told_to_end(open_book):
     with Process() as server:
         book = open_book(server.endpoint)
@@ -281,7 +287,7 @@ def test_the_process_serves_until_it_is_told_to_end(open_book):
 @pytest.mark.parametrize(
     ("address", "port", "environment", "why"),
     [
-        ("192.0.2.1", "0", {}, "can be reached"),
+        ("192.0.2.1", "0", {}, "not on this host alone"),
         ("127.0.0.1", "x", {}, "port must be a whole number"),
         ("127.0.0.1", "0", {"GOSSAMER_KEY_FILE": "/nowhere/key"}, "no key file"),
     ],

@@ -18,14 +18,15 @@ from gossamer.runtime.keys import curve_pair, write_key
 from gossamer.runtime.message import MAGIC
 from gossamer.runtime.transport.requests import Echo, Probe, unpack_reply
 from gossamer.runtime.transport.sockets import Sockets
+from hosts_training import TRAINS, Told
 from peers import ask, raw, request, until
 from wire import ADDRESSES, Line, Unavailable, two_hosts
 
 LINE = Line(delay=0.050, loss=0.01, rate=50_000_000)
 AHEAD = 1000  # seconds of the second host's clock: hosts count from when they were started
 SO_RCVBUFFORCE, ETH_P_ALL = 33, 0x0003  # of Linux; Python does not name them
-SOURCE = str(Path(gm.__file__).parents[1])
-ENVIRONMENT = {**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1"}
+SOURCES = (Path(gm.__file__).parents[1], Path(__file__).parent)
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, SOURCES)), "OMP_NUM_THREADS": "1"}
 
 
 @pytest.fixture
@@ -190,66 +191,9 @@ def test_agents_of_two_hosts_hear_each_other_and_strangers_learn_nothing(hosts, 
 
 # A run of four agents.
 
-CLUSTERS = [[0, 1], [2, 3]]
-PACE = 0.010  # seconds an iteration
-STEPS, MOST_STEPS = 400, 3000
 
-# Every agent would go to its own number; together they go to the mean of all, in clusters to that of the cluster.
-TRAINS = f"""
-import json, time
-import torch
-import gossamer as gm
-
-agent = gm.join()
-x = torch.nn.Parameter(torch.zeros(8))
-optimizer = gm.optim.Decentralized([x], lr=0.02, agent=agent)
-steps, found, due = [], None, time.monotonic()
-while len(steps) < {STEPS} or (len(steps) < {MOST_STEPS} and found is None):
-    optimizer.zero_grad()
-    ((x - agent.rank) ** 2).sum().div(2).backward()
-    began = time.monotonic()
-    optimizer.step()
-    steps.append((began, time.monotonic(), x.mean().item(), [optimizer.last.ages.get(peer, 0) for peer in range(4)]))
-    if (agent.discovered or {{}}).get("clusters") == {CLUSTERS}:
-        found = agent.discovered
-    due = max(due + {PACE}, time.monotonic())
-    time.sleep(max(0.0, due - time.monotonic()))
-told = {{
-    "steps": steps,
-    "found": found,
-    "offsets": [0 if peer == agent.rank else agent.transport.offset(peer) for peer in range(4)],
-    "counts": dict(agent.transport.counts),
-}}
-(agent.folder / f"told-{{agent.rank}}.json").write_text(json.dumps(told))
-"""
-
-
-class Told:
-    """What one agent has told, its times on the first host's clock."""
-
-    def __init__(self, folder, rank, ahead):
-        told = json.loads((folder / f"told-{rank}.json").read_text())
-        self.found, self.counts = told["found"], told["counts"]
-        self.offsets = [nanoseconds / 1e9 for nanoseconds in told["offsets"]]
-        self.steps = [(began - ahead, ended - ahead, x, ages) for began, ended, x, ages in told["steps"]]
-
-    def between(self, first, last):
-        """The iterations from one time to another."""
-        return [t for t, (began, ended, *_) in enumerate(self.steps) if began >= first and ended <= last]
-
-    def ages(self, peer, during):
-        return [self.steps[t][3][peer] for t in during]
-
-    def seconds(self, peer, during):
-        """Between which limits the time lies since the messages of a peer were sent, by the ages in iterations."""
-        for t, age in zip(during, self.ages(peer, during), strict=True):
-            if age >= 0:
-                yield self.steps[t][0] - self.steps[t - age][1], self.steps[t][1] - self.steps[max(t - age - 1, 0)][0]
-
-
-def neighbours():
-    """All links: who hears, who is heard, and whether both are on the same host."""
-    return [(i, k, i // 2 == k // 2) for i in range(4) for k in range(4) if i != k]
+# All links: who hears, who is heard, and whether both are on the same host.
+LINKS = [(i, k, i // 2 == k // 2) for i in range(4) for k in range(4) if i != k]
 
 
 def check_discoveries(agents, folders, interval):
@@ -263,20 +207,27 @@ def check_discoveries(agents, folders, interval):
 
 
 def check_ages(agents, during):
-    """Inside a host messages are current, across they are as old as the line is long, and a round trip at most."""
-    for i, k, inside in neighbours():
-        ages = agents[i].ages(k, during[i])
+    """Inside a host messages are current; across, they are as old as the line is long, and rarely much older.
+
+    An agent asks for the next message when it has one, so what it holds is between one and three delays old. A packet
+    that is lost twice makes a silence that is longer than the own past: then there is no age.
+    """
+    across, bounds = [], []
+    for i, k, inside in LINKS:
+        ages, seconds = agents[i].ages(k, during[i]), list(agents[i].seconds(k, during[i]))
         if inside:
             assert sum(0 <= age <= 1 for age in ages) > 0.7 * len(ages) and statistics.median(ages) <= 1
-            continue
-        assert sum(age > 1 for age in ages) > 0.95 * len(ages)
-        least, most = zip(*agents[i].seconds(k, during[i]), strict=True)
-        assert sum(seconds > LINE.delay - 0.010 for seconds in most) > 0.95 * len(ages)
-        assert LINE.delay < statistics.median(most) and statistics.median(least) < 4 * LINE.delay
+        else:
+            assert statistics.median(ages) > 1
+            assert sum(most > LINE.delay - 0.010 for _, most in seconds) > 0.95 * len(seconds)
+            across, bounds = [*across, *ages], [*bounds, *seconds]
+    assert len(bounds) > 0.85 * len(across)
+    least, most = (statistics.median(bound) for bound in zip(*bounds, strict=True))
+    assert LINE.delay < most and least < 4 * LINE.delay
 
 
 def check_clocks(agents, ahead):
-    for i, k, inside in neighbours():
+    for i, k, inside in LINKS:
         expected = 0 if inside else ahead if i > k else -ahead
         assert abs(agents[i].offsets[k] - expected) < (1e-9 if inside else 0.025)
 

@@ -214,7 +214,7 @@ def test_a_shifted_clock_is_found_to_within_the_round_trip():
 
 @pytest.mark.parametrize("address", ["192.0.2.1", "2001:db8::1"])
 def test_without_a_key_only_loopback_is_listened_on(address):
-    with pytest.raises(UserError, match=f"'{address}' can be reached.*only 127.0.0.1.*GOSSAMER_KEY_FILE"):
+    with pytest.raises(UserError, match=f"'{address}' is not on this host alone.*only 127.0.0.1.*GOSSAMER_KEY_FILE"):
         Sockets(0, 2, 1, address)
 
 

@@ -26,12 +26,18 @@ def bindable(address: str, key: bytes | None) -> str:
         raise UserError(f"cannot find the address '{address}'; give an IP address of this host") from None
     if numeric.is_unspecified:
         raise UserError(f"address '{address}' listens everywhere, allowed is one address; give the one peers can reach")
-    if key is None and not numeric.is_loopback:
-        raise UserError(
-            f"address '{address}' can be reached from other hosts, without a key only 127.0.0.1 is allowed; "
-            "set GOSSAMER_KEY_FILE, or listen on 127.0.0.1"
-        )
+    if not numeric.is_loopback:
+        refuse_without_key(address, key)
     return str(numeric)
+
+
+def refuse_without_key(host: str, key: bytes | None) -> None:
+    """Say that a key is needed for what goes beyond this host."""
+    if key is None and not is_loopback(host):
+        raise UserError(
+            f"address '{host}' is not on this host alone, without a key only 127.0.0.1 is allowed; "
+            "set GOSSAMER_KEY_FILE, or use 127.0.0.1"
+        )
 
 
 def joined(host: str, port: int) -> str:

@@ -24,7 +24,7 @@ from typing import Any
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is public, if not in __all__
 
 from gossamer.errors import UserError, read_whole
-from gossamer.runtime.addresses import bindable, joined, split
+from gossamer.runtime.addresses import bindable, joined, refuse_without_key, split
 from gossamer.runtime.keys import read_key
 from gossamer.runtime.records import Forged, Record, seal, unseal
 
@@ -76,6 +76,7 @@ class Book:
 
     def __init__(self, endpoint: str, run: str, rank: int, key: bytes | None = None) -> None:
         self.server = split(endpoint)
+        refuse_without_key(self.server[0], key)
         self.counts: Counter[str] = Counter()  # "forged", "old", "lost", "stuck"
         self._run, self._key = run, key
         self._posted: dict[str, bytes] = {}

@@ -115,15 +115,13 @@ class SharedMemory(Transport):
         state.look_at = now + LOOK_AGAIN
         with suppress(OSError):  # not there, or gone again
             status = state.path.lstat()
-            file = status.st_dev, status.st_ino
-            # No other file is given the number of one that is mapped; that of one that was refused and removed may be.
-            seen = *file, status.st_ctime_ns, status.st_size
-            if (state.ring is None or state.ring.identity != file) and state.refused != seen:
+            file = status.st_dev, status.st_ino  # which no other file is given while this one is mapped
+            if state.ring is None or state.ring.identity != file:
                 try:
                     state.ring, state.letters = map_ring(state.path, self._num_agents), {}
                 except Malformed:
-                    self.counts["malformed"] += 1
-                    state.refused = seen
+                    self.counts["malformed"] += state.refused != (*file, status.st_size)
+                    state.refused = *file, status.st_size
         return state
 
     def _letters(self, peer: int, state: _Peer) -> Iterator[Letter]:

@@ -43,6 +43,9 @@ class Sockets(Transport):
     """Messages to and from agents anywhere. `where` says at which "tcp://host:port" a peer is now, None for nowhere.
 
     A peer is asked as long as it is somewhere. With `in_order` no message is passed over that its sender still keeps.
+    Counted are requests and answers that were "malformed", messages that were "corrupt", answers that were "stale" (not
+    newer, or to nothing that was asked), clients and places that were "refused", answers that were "unsent" because
+    the client had gone, and turns of the thread that "failed".
     """
 
     def __init__(

@@ -8,7 +8,7 @@ from gossamer.runtime.message import header_bytes
 
 REQUEST_BYTES = 1024  # requests and CURVE's handshake are far smaller
 HANDSHAKE = 10_000  # milliseconds in which a client must have said who it is
-SLOWEST_LINK = 1_000_000  # bytes a second below which a connection is taken for dead while a message is under way
+SLOWEST_LINK = 100_000  # bytes a second below which a connection is taken for dead while a message is under way
 PATIENCE = 10.0  # seconds, beside those that the message itself takes on the slowest link
 
 Context = zmq.Context[zmq.Socket[bytes]]
@@ -55,7 +55,7 @@ def answering_socket(context: Context, ipv6: bool) -> Socket:
     socket.router_mandatory = 1  # an answer that cannot be sent is an error here, not a silence there
     socket.maxmsgsize = REQUEST_BYTES
     socket.copy_threshold = 0  # payloads are never copied, so a buffer is lent for however small a message
-    # Receivers say little, so nothing but what lies in the system's buffers keeps their sign of life.
+    # Whatever a receiver says is a sign of life, and it says something every other second.
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, int(1000 * PATIENCE))
     return socket
 
