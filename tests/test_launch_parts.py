@@ -225,7 +225,9 @@ def test_the_book_is_served_where_it_is_to_be_and_is_not_yet(folder):
         assert not planned(folder, **given).plan.serves_book
     plan = planned(folder, **given).plan
     assert plan.serves_book and plan.book_port == port
-    assert not planned(folder, agents="2", book="10.0.0.1:29500").plan.serves_book
+    parts = [planned(folder, ranks=ranks, run="x", **given).plan.serves_book for ranks in ("0", "1")]
+    assert parts == [True, False]  # the part with agent 0, or two that start together would both
+    assert not planned(folder, agents="2", book="localhost:9").plan.serves_book  # elsewhere, as far as one can tell
 
 
 def test_a_folder_is_for_one_run(folder):

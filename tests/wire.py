@@ -145,10 +145,6 @@ def _joined_by_netem(hosts, line):
 @contextlib.contextmanager
 def _joined_by_this(hosts, line):
     """Join two hosts by a process that runs this file."""
-    try:
-        os.close(os.open(TUN, os.O_RDWR))
-    except OSError as error:
-        raise Unavailable(f"a line between hosts: the kernel has no netem, and {TUN}: {error.strerror}") from None
     settings = json.dumps({"networks": [host.pid for host in hosts], "line": asdict(line)})
     with subprocess.Popen(
         [sys.executable, "-I", __file__, settings],
@@ -158,7 +154,10 @@ def _joined_by_this(hosts, line):
         start_new_session=True,
     ) as process:
         try:
-            assert process.stdout.readline() == "ready\n"
+            told = process.stdout.readline().strip()
+            assert told
+            if told != "ready":
+                raise Unavailable(f"the kernel has no netem, and there is no TUN device: {told}")
             yield
         finally:
             process.kill()
@@ -204,7 +203,11 @@ def _tun(pid):
 def _carry(networks, line):
     """Carry packets until standard input ends."""
     hurry()
-    ends = [_tun(pid) for pid in networks]
+    try:
+        ends = [_tun(pid) for pid in networks]
+    except OSError as error:
+        print(error, flush=True)
+        return
     ways = [_Way(line, *ends, line.seed), _Way(line, *reversed(ends), line.seed + 1)]
     print("ready", flush=True)
     while True:

@@ -84,7 +84,7 @@ def make_launch(
         values["key_file"] = str(Path(values.get("key_file", folder / "key")).resolve())
     run = Run(**values, record=record)
     _check_parts(run)
-    serves = run.book is None or _is_ours_to_serve(run)
+    serves = run.book is None or (0 in chosen and _is_ours_to_serve(run))  # two parts may start at the same time
     plan = Plan(
         run=run,
         ranks=chosen,
