@@ -189,7 +189,9 @@ class _Way:
     def give(self):
         """Hand over what has arrived."""
         while self.due <= time.monotonic():
-            os.write(self._target, self._waiting.popleft()[1])
+            _, packet = self._waiting.popleft()
+            with contextlib.suppress(OSError):  # the device there is not up yet
+                os.write(self._target, packet)
 
 
 def _tun(pid):

@@ -72,14 +72,14 @@ class Scripted(Transport):
         """Take the message of this iteration; a peer that is ahead, or was given up, is not waited for."""
         until = time.monotonic() + (0 if line.lost else self.deadline(peer))
         while True:
+            newest = self.inner.latest(peer)  # before `at`: the other way round, a peer may pass in between unseen
             letter = self.inner.at(peer, step)
-            newest = self.inner.latest(peer) if letter is None else letter
             ahead = newest is not None and newest.stamp.sequence > step
             if letter is not None or ahead or time.monotonic() >= until:
                 break
             time.sleep(POLL)
         line.lost = letter is None and not ahead
-        self._take(line, newest)
+        self._take(line, letter or newest)
 
     def _take(self, line: _Line, letter: Letter | None) -> None:
         """Keep a copy of what is new."""
