@@ -37,7 +37,11 @@ SHARED_FLAGS = (
 )
 
 FLAGS = {
-    "train": {*SHARED_FLAGS, "--preset", "--out", "--resume", "--time-limit", "--json"},
+    "train": {
+        *(*SHARED_FLAGS, "--preset", "--out", "--resume", "--time-limit", "--json"),
+        *("--engine", "--transport", "--compress", "--lockstep", "--no-lockstep", "--faults", "--deadline"),
+        *("--tolerance", "--max-age", "--max-restarts", "--record"),
+    },
     "compare": {
         *(set(SHARED_FLAGS) - {"--algorithm"}),
         *("--algorithms", "-a", "--seeds", "--preset", "--out", "--plots", "--no-plots", "--json", "--tuned"),
@@ -55,7 +59,17 @@ FLAGS = {
     "bench": {"--device", "--cases", "--steps", "--precision", "--quick", "--out", "--json"},
     "launch": {
         *("--agents", "--network", "--clusters", "--delay", "--loss", "--mixing", "--lazy", "--no-lazy"),
-        *("--clip-weights", "--startup", "--run", "--seed", "--algorithm", "--book", "--key-file", "--address"),
+        *(
+            "--clip-weights",
+            "--startup",
+            "--run",
+            "--seed",
+            "--algorithm",
+            "--book",
+            "--key-file",
+            "--address",
+            "--host",
+        ),
         *("--transport", "--compress", "--faults", "--deadline", "--tolerance", "--meet", "--lockstep"),
         *("--no-lockstep", "--max-age", "--ray-address", "--cpus-per-agent", "--gpus-per-agent", "--placement"),
         *("--ranks", "--max-restarts", "--out", "--record", "--torchrun", "--ray", "--logs", "--json"),

@@ -61,7 +61,7 @@ def test_an_agent_that_kills_itself_returns_from_its_checkpoint(tmp_path):
 
 
 def test_a_run_that_diverges_says_so(tmp_path):
-    summary = in_processes(tmp_path / "run", network="complete:2", delay="0", algorithm="d-asgd", lr=1e6, epochs=2)
+    summary = in_processes(tmp_path / "run", network="complete:2", delay="0", algorithm="d-asgd", lr=1e30, epochs=2)
     assert "use a smaller --lr" in summary["status"]
 
 

@@ -25,7 +25,7 @@ def takes_settings(
     `also` declares further ones, which stand in a panel of their own. The command receives `given` as a dict of the
     flags that were used. Typer reads a command's signature, so the wrapper is given one that lists them all.
     """
-    further = [] if also is None else [_flag(name, about, panel) for name, about in describe_options(also).items()]
+    further = [] if also is None else [make_flag(name, about, panel) for name, about in describe_options(also).items()]
     return functools.partial(_with_flags, without=without, further=further)
 
 
@@ -50,7 +50,7 @@ def _with_flags(
 
 def _flags() -> list[inspect.Parameter]:
     settings = describe_options(Settings)
-    flags = [_flag(name, settings[name], _panel(name)) for name in SETTING_NAMES]
+    flags = [make_flag(name, settings[name], _panel(name)) for name in SETTING_NAMES]
     options: dict[str, dict[str, Any]] = {}
     owners: dict[str, list[str]] = {}
     for rule in describe_algorithms():
@@ -64,11 +64,11 @@ def _flags() -> list[inspect.Parameter]:
         if len({str(each["default"]) for each in of.values()}) > 1:  # one flag, and a default for each
             each = ", ".join(f"{owner} {about['default']}" for owner, about in of.items())
             shown |= {"default": "", "help": f"{shown['help']} (default {each})"}
-        flags.append(_flag(name, shown, "Options of the algorithm"))
+        flags.append(make_flag(name, shown, "Options of the algorithm"))
     return flags
 
 
-def _flag(name: str, description: dict[str, Any], panel: str) -> inspect.Parameter:
+def make_flag(name: str, description: dict[str, Any], panel: str) -> inspect.Parameter:
     """Make a flag that is None when not used, so that presets and files show through."""
     text, default, choices = description["help"], description["default"], description["choices"]
     if choices:

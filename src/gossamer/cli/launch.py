@@ -11,7 +11,7 @@ import typer
 
 from gossamer.algorithms.options import describe_options, read_options
 from gossamer.cli.display import print_json
-from gossamer.cli.flags import _flag
+from gossamer.cli.flags import make_flag
 from gossamer.cli.interrupt import INTERRUPTED, Interrupt
 from gossamer.cli.launch_plan import Launch, make_launch
 from gossamer.cli.launch_view import View
@@ -25,7 +25,7 @@ from gossamer.runtime.launch.recording import merge_traces
 from gossamer.runtime.launch.torchrun import torchrun_command
 
 # What the launcher sets by itself for each agent.
-_OWN = ("rank", "host", "folder", "record", "restarts", "launcher")
+_OWN = ("rank", "folder", "record", "restarts", "launcher")
 _RUN_FLAGS = tuple(name for name in FIELDS if name not in _OWN)
 _RAY_FLAGS = tuple(describe_options(Resources))
 _DEFAULTS = {"agents": "as many as the network has", "run": "a new one"}  # here, in place of a lone agent's
@@ -45,8 +45,8 @@ def _takes_run(command: Callable[..., None]) -> Callable[..., None]:
     fields, ray = describe_options(Run), describe_options(Resources)
     for name, default in _DEFAULTS.items():
         fields[name] |= {"default": default}
-    flags = [_flag(name, fields[name], "Network" if name in _NETWORK else "Agents") for name in _RUN_FLAGS]
-    flags += [_flag(name, ray[name], "Ray") for name in _RAY_FLAGS]
+    flags = [make_flag(name, fields[name], "Network" if name in _NETWORK else "Agents") for name in _RUN_FLAGS]
+    flags += [make_flag(name, ray[name], "Ray") for name in _RAY_FLAGS]
     wrapper.__signature__ = signature.replace(parameters=[*own, *flags])  # type: ignore[attr-defined]
     wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own, *flags]}
     del wrapper.__wrapped__  # or inspect would look through to the command's own signature

@@ -37,15 +37,15 @@ class Launch:
     def prepare(self, tell: Callable[[str], None]) -> None:
         """Make the folder and, where one is missing, the key."""
         folder, run = self.plan.folder, self.plan.run
+        key = None if run.key_file is None else Path(run.key_file)
+        there = key is not None and (key.exists() or 0 not in self.plan.ranks)  # the machine with agent 0 makes it
+        if key is not None and there:
+            read_key(key)  # refused before anything is written
         folder.mkdir(parents=True, exist_ok=True)
         note = {"run": run.run, "script": str(self.plan.script), "arguments": list(self.plan.arguments)}
         values = {name: value for name, value in dataclasses.asdict(run).items() if name not in ("rank", "host")}
         write_text(folder / NOTE, json.dumps({**note, "settings": values}, indent=2) + "\n")
-        if run.key_file is None:
-            return
-        key = Path(run.key_file)
-        if key.exists() or 0 not in self.plan.ranks:  # the machine with agent 0 makes it
-            read_key(key)
+        if key is None or there:
             return
         write_key(key)
         if not self.own_key:

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.algorithms import parse_algorithm
-from gossamer.state.checkpoint import write_text
 from gossamer.engine.folder import to_json
 from gossamer.engine.parts import DEFAULT_DELAY
 from gossamer.engine.settings import LARGEST_LR, SETTING_NAMES, Settings
@@ -24,6 +23,7 @@ from gossamer.engine.training import OnStep, Training
 from gossamer.errors import UserError
 from gossamer.experiments.compare import Entry
 from gossamer.experiments.search import DIVERGED, Score, Search
+from gossamer.state.checkpoint import write_text
 
 # What a rate does not depend on, or what is searched for.
 _APART = (

@@ -135,7 +135,8 @@ class Agent:
             return
         self._open = False
         atexit.unregister(self.close)
-        self._status["done"] = sys.exc_info()[0] is None
+        # At the end of a program that failed, the error is no longer being handled, but remembered.
+        self._status["done"] = sys.exc_info()[0] is None and getattr(sys, "last_value", None) is None
         if self._record is not None:
             self._record.flush()
         book = self._connection.book

@@ -54,6 +54,7 @@ def connect(run: Run, network: Network, incarnation: int) -> Connection:
             address=run.address,
             key=key,
             where=lambda peer: _endpoint(book, peer),
+            run=run.run,
             in_order=run.lockstep,
         )
     if book is not None:

@@ -28,7 +28,7 @@ class Observer:
     def __init__(self, network: Network, folder: Path | None) -> None:
         self._network, self._folder = network, folder
         self._found: Discovery | None = None
-        self._looked = 0.0
+        self._looked, self._told = 0.0, 0
 
     def look(self, book: Readable, step: int) -> dict[str, Any] | None:
         """Return what is found, as plain values, when it is another than before; each finding is logged."""
@@ -41,10 +41,13 @@ class Observer:
             return None
         found = discover(ages, self._network.links, tolerance=TOLERANCE, previous=self._found)
         before, self._found = self._found, found
-        if before is not None and before.clusters == found.clusters:
+        same_tau = abs(self._told - found.tau) <= max(1, self._told // 4)
+        if before is not None and before.clusters == found.clusters and same_tau:
             return None
+        self._told = found.tau
         values = {"step": step, "clusters": [list(members) for members in found.clusters], "tau": found.tau}
         if self._folder is not None:
+            self._folder.mkdir(parents=True, exist_ok=True)
             with (self._folder / "discovery.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps(values) + "\n")
         return values
@@ -53,14 +56,17 @@ class Observer:
         """Return the ages of the last iterations on all links, [steps, n, n]; None before all agents have told."""
         told = [book.read(f"ages/{agent}") for agent in range(self._network.num_agents)]
         rows = [entry.get("ages") if entry else None for entry in told]
-        count = min((len(row) if row else 0) for row in rows)
+        count = min((len(row) if isinstance(row, list) else 0) for row in rows)
         if count < ENOUGH:
             return None
         links = self._network.links
         ages = torch.full((count, *links.shape), NOTHING, dtype=torch.int64)
         for agent, row in enumerate(rows):
             neighbours = links[agent].nonzero()[:, 0]
-            mine = torch.as_tensor(row[-count:])  # type: ignore[index]
+            try:
+                mine = torch.as_tensor(row[-count:])  # type: ignore[index]
+            except (TypeError, ValueError, RuntimeError):  # not numbers, or rows of several lengths
+                return None
             if mine.shape != (count, len(neighbours)):
                 return None
             ages[:, agent, neighbours] = mine.to(torch.int64)

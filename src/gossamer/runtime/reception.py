@@ -26,7 +26,7 @@ class _Peer:
     rows: Mapping[str, Float[Tensor, " _"]]
     order: tuple[int, int] = (-1, -1)  # of the message that the rows hold; below all others before the first
     shown: bool = False  # whether the transport shows it now
-    taken: int = 0  # when it was taken, on the own clock
+    taken: int = 0  # when it was taken, on the sender's clock
     sequence: int = -1
     age: int | None = None  # as the transport says
     heard: frozenset[int] | None = None  # whom the neighbour says to hear
@@ -87,7 +87,7 @@ class Reception:
             if fresh and self._landing is not self.messages:
                 for name, rows in self.messages.items():
                     rows[place].copy_(self._landing[name][place], non_blocking=True)
-            ages.append(self._age(peer, known, clock))
+            ages.append(self._age(transport, peer, known, clock))
             new.append(fresh and ages[-1] != NOTHING)
         return Held(ages, new)
 
@@ -105,7 +105,7 @@ class Reception:
                 transport.counts["malformed"] += 1
                 return
             if self._read(transport, known, letter):
-                self._note(transport, peer, known, letter)
+                self._note(known, letter)
                 return
 
     def _read(self, transport: Transport, known: _Peer, letter: Letter) -> bool:
@@ -130,15 +130,15 @@ class Reception:
     def _is_between(self, peer: int, letter: Letter) -> bool:
         return peer in self._across and letter.stamp.sequence % self._period != 0
 
-    def _note(self, transport: Transport, peer: int, known: _Peer, letter: Letter) -> None:
+    def _note(self, known: _Peer, letter: Letter) -> None:
         stamp, now = letter.stamp, time.monotonic()
         if known.order != (-1, -1):
             share = 0.1
             known.interval += share * (now - known.news - known.interval) if known.interval else now - known.news
         known.order, known.sequence, known.heard, known.news = stamp.order, stamp.sequence, stamp.heard, now
-        known.taken = stamp.time + (transport.offset(peer) or 0)
+        known.taken = stamp.time
 
-    def _age(self, peer: int, known: _Peer, clock: Clock) -> int:
+    def _age(self, transport: Transport, peer: int, known: _Peer, clock: Clock) -> int:
         """Return the age in own iterations; a neighbour without news for its deadline counts as dead."""
         if not known.shown or known.order == (-1, -1) or not known.reader.complete:
             return NOTHING
@@ -146,7 +146,8 @@ class Reception:
             return known.age
         if time.monotonic() - known.news > self.deadline_of(peer):
             return NOTHING
-        age = clock.age(known.taken)
+        offset = transport.offset(peer)
+        age = None if offset is None else clock.age(known.taken + offset)
         return NOTHING if age is None else age
 
     def deadline_of(self, peer: int) -> float:

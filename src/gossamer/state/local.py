@@ -12,7 +12,10 @@ from gossamer.shapes import Bool, Float, Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class LocalOptimizer:
-    """SGD as torch.optim.SGD defines it, on stacked agents or one tensor: u = g + wd x; m = momentum m + u; v = m or Nesterov's."""
+    """SGD as torch.optim.SGD defines it, on stacked agents or one tensor.
+
+    u = g + wd x; m = momentum m + u; v = m or Nesterov's.
+    """
 
     momentum: float = 0.0
     nesterov: bool = False

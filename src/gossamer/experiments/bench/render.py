@@ -24,12 +24,6 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "age": ("mean age", lambda value: f"{value:.2f}"),
     "cpu": ("CPU ms", _number),
     "sent": ("bytes sent", in_words),
-    "steps": ("steps", str),
-    "ms_before": ("ms before", _number),
-    "memory_before": ("memory before", in_words),
-    "memory_start": ("at the stop", in_words),
-    "memory_end": ("at the end", in_words),
-    "growth": ("growth", lambda value: f"{value / 1e6:+.1f} MB"),
     "faster": ("times gossamer's", lambda value: f"{value:.2f}"),
     "over": ("over D-ASGD", lambda value: f"{100 * value:+.1f} %"),
     "examples": ("examples a second", lambda value: f"{value:,.0f}"),
@@ -44,12 +38,23 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "note": ("note", str),
 }
 
+def _stopped(found: dict[str, Any]) -> str:
+    return (
+        f"{found['label']}, one receiver stopped: {found['steps']} steps of {_number(found['ms'])} ms "
+        f"({_number(found['low'])} - {_number(found['high'])}; {_number(found['ms_before'])} with all running), "
+        f"private memory {in_words(found['memory_before'])} before, then from {in_words(found['memory_start'])} "
+        f"to {in_words(found['memory_end'])} ({found['growth'] / 1e6:+.1f} MB)"
+    )
+
+
 FACTS: dict[str, Callable[[Any], str]] = {
     "bytes_moved": lambda value: f"bytes that the fused units must move: {in_words(value)}",
     "copy_rate": lambda value: f"rate of a large copy inside the device: {in_words(value)} a second",
     "floor_ms": lambda value: f"memory-traffic floor: {_number(value)} ms",
     "over_floor": lambda value: f"gossamer takes {_number(value)} times the floor",
     "worst_shared": lambda value: f"shared memory takes at most {_number(value)} times the mixing alone on top of it",
+    "stopped_shared": _stopped,
+    "stopped_sockets": _stopped,
 }
 
 

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 import gossamer
-from gossamer.state.checkpoint import write_text
 from gossamer.engine.folder import to_json
 from gossamer.errors import UserError
 from gossamer.experiments.bench.cases import Case, Measured
 from gossamer.experiments.bench.plan import Plan
+from gossamer.state.checkpoint import write_text
 
 Record = dict[str, Any]
 

@@ -16,6 +16,7 @@ from gossamer.runtime.keys import write_key
 
 AGENTS = 4
 MIXING, SHARED, SOCKETS, LOCKED = "mixing alone", "shared memory", "sockets", "sockets, encrypted"
+STOPPED = {SHARED: "stopped_shared", SOCKETS: "stopped_sockets"}  # facts about a receiver that is stopped
 BLOCK_LIMIT = 60.0  # seconds after which a block has steps enough
 STOPPED_LIMIT = 60.0
 
@@ -105,8 +106,8 @@ def _measure(plan: Plan, fleet: Fleet, message: Message, measured: Measured) -> 
             _take_turns(plan, fleet, message, tallies)
         finally:
             measured.rows += to_rows(message, tallies)
-        for way in (SHARED, SOCKETS) if message.stopped else ():
-            measured.facts[f"stopped, {way}"] = _with_one_stopped(plan, fleet, message, way)
+        for way in STOPPED if message.stopped else ():
+            measured.facts[STOPPED[way]] = _with_one_stopped(plan, fleet, message, way)
 
 
 def _open(plan: Plan, fleet: Fleet, message: Message, book: str) -> None:
@@ -162,7 +163,7 @@ def to_rows(message: Message, tallies: dict[str, Tally]) -> list[Row]:
     return rows
 
 
-def _with_one_stopped(plan: Plan, fleet: Fleet, message: Message, way: str) -> Row:
+def _with_one_stopped(plan: Plan, fleet: Fleet, message: Message, way: str) -> dict[str, Any]:
     """Stop one agent in the middle of its steps, and let the others go on for long."""
     plan.say(f"{message.text}, {way}, one receiver stopped")
     *survivors, last = fleet.ranks
@@ -173,30 +174,30 @@ def _with_one_stopped(plan: Plan, fleet: Fleet, message: Message, way: str) -> R
     finally:
         fleet.go_on(last)
     fleet.tell(do="rest")
-    return to_stopped_row(f"{message.text}, {way}, one receiver stopped", before, after)
+    return {"label": f"{message.text}, {way}", **without_one(before, after)}
 
 
-def to_stopped_row(label: str, before: list[dict[str, Any]], after: list[dict[str, Any]]) -> Row:
-    """Sum up what the agents said before one of them was stopped, and those that went on after it.
+def without_one(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> dict[str, Any]:
+    """Sum up what all agents said before one of them was stopped, and the others when they had gone on without it.
 
-    `low` and `high` are of the tenths of the time, one after another: an agent that is held back gets slower. Memory is
-    that of the agent whose memory grew most; a median, as messages come and go.
+    The slowest and the fastest of ten parts of the time tell whether somebody is held back more and more. Memory is that
+    of the agent whose memory grew most: before the stop, and in the first and in the last of ten parts after it. It is
+    a median, as messages come and go.
     """
-    tenths = [[{"seconds": _tenth(answer["seconds"], n)} for answer in after] for n in range(10)]
-    medians = [_milliseconds(tenth) for tenth in tenths]
+    tenths = [_milliseconds([{"seconds": _tenth(answer["seconds"], n)} for answer in after]) for n in range(10)]
+    median = statistics.median
     memory = [
-        (statistics.median(_tenth(answer["memory"], 0)), statistics.median(_tenth(answer["memory"], 9)))
-        for answer in after
+        (median(all_["memory"]), median(_tenth(answer["memory"], 0)), median(_tenth(answer["memory"], 9)))
+        for all_, answer in zip(before, after, strict=False)
     ]
-    start, end = max(memory, key=lambda pair: pair[1] - pair[0])
+    earlier, start, end = max(memory, key=lambda at: at[2] - at[1])
     return {
-        "label": label,
-        "ms": _milliseconds(after),
-        "low": min(medians),
-        "high": max(medians),
         "steps": min(len(answer["seconds"]) for answer in after),
+        "ms": _milliseconds(after),
+        "low": min(tenths),
+        "high": max(tenths),
         "ms_before": _milliseconds(before),
-        "memory_before": max(statistics.median(answer["memory"]) for answer in before[: len(after)]),
+        "memory_before": earlier,
         "memory_start": start,
         "memory_end": end,
         "growth": end - start,

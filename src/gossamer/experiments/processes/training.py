@@ -156,7 +156,7 @@ def _summary(made: Outline, folder: RunFolder, how: Processes, report: Report) -
         raise UserError(f"no agent got as far as its first evaluation; see {folder.path / 'agent-0.log'}")
     accuracy = [last["accuracy"] for last in there]
     predict = [last["predict_run"] for last in there if last["predict_run"] is not None]
-    ages = [last["message_age_run"] for last in there if last["message_age_run"] is not None]
+    messages = sum(last["messages"] for last in there)
     return {
         "engine": "processes",
         "algorithm": made.algorithm.name,
@@ -174,7 +174,7 @@ def _summary(made: Outline, folder: RunFolder, how: Processes, report: Report) -
         "loss_mean": statistics.fmean([float("nan") if last["loss"] is None else last["loss"] for last in there]),
         **_of_the_average(made, agents),
         "predict_fraction": statistics.fmean(predict) if predict else None,
-        "message_age": statistics.fmean(ages) if ages else None,
+        "message_age": sum(last["age_sum"] for last in there) / messages if messages else None,
         "evaluated_step": min(last["step"] for last in there),
         "bytes_sent": sum(last["bytes_sent"] for last in there),
         "bytes_sent_per_agent": [0 if last is None else last["bytes_sent"] for last in lasts],

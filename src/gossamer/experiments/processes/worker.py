@@ -150,7 +150,8 @@ class Worker:
                 "predict": self._mean("interval.predict", "interval.choices"),
                 "message_age": self._mean("interval.age", "interval.messages"),
                 "predict_run": self._mean("run.predict", "run.choices"),
-                "message_age_run": self._mean("run.age", "run.messages"),
+                "age_sum": self._sums.get("run.age", 0.0),
+                "messages": self._sums.get("run.messages", 0.0),
                 "bytes_sent": self._sent,
                 "seconds": time.monotonic() - self._begun,
             }

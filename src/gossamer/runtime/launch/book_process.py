@@ -89,7 +89,7 @@ class BookProcess:
         self._process = None
 
     def _spawn(self, out: int | None) -> "subprocess.Popen[bytes]":
-        environment = without_run(os.environ) | {"GOSSAMER_RUN": self._plan.run.run}
+        environment = without_run(os.environ) | {"GOSSAMER_RUN": self._plan.run.run, "TORCH_CPP_LOG_LEVEL": "ERROR"}
         environment |= {"GOSSAMER_LAUNCHER": str(os.getpid())}
         if self._plan.run.key_file is not None:
             environment["GOSSAMER_KEY_FILE"] = self._plan.run.key_file

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from gossamer.runtime.environment import VARIABLES, Run
 
 
@@ -34,10 +36,14 @@ class Plan:
     def environment(self, rank: int, restarts: int, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
         """Return an agent's environment: what was inherited, less the variables of a run around this one."""
         threads = max(1, cores() // len(self.ranks))
+        gpus = visible_gpus(inherited)
+        own_gpu = {"CUDA_VISIBLE_DEVICES": gpus[self.ranks.index(rank) % len(gpus)]} if gpus else {}
         return {
             "OMP_NUM_THREADS": str(threads),  # or each agent would start a thread for every core
             "PYTHONUNBUFFERED": "1",  # its log is read while it runs
+            "TORCH_CPP_LOG_LEVEL": "ERROR",  # or a lost address book fills the log with frames of C++
             **without_run(inherited),
+            **own_gpu,
             **self.agent(rank, restarts).to_environment(),
         }
 
@@ -46,6 +52,14 @@ def without_run(inherited: Mapping[str, str]) -> dict[str, str]:
     """Return an environment without what would say something about another run than the one to be started."""
     own = {*VARIABLES, "TORCHELASTIC_RESTART_COUNT"}
     return {name: value for name, value in inherited.items() if name not in own}
+
+
+def visible_gpus(inherited: Mapping[str, str]) -> list[str]:
+    """Return the GPUs that agents are dealt out, one each in turn: those that this process may see."""
+    named = inherited.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return [gpu.strip() for gpu in named.split(",") if gpu.strip()]
+    return [str(gpu) for gpu in range(torch.cuda.device_count())]
 
 
 def cores() -> int:

@@ -21,6 +21,7 @@ from gossamer.runtime.transport.shared import remove_leftovers, remove_orphans
 TICK = 0.05  # seconds between two looks at the agents
 TABLE = 0.5  # … and at what they say of themselves
 POLITE, FINAL = 5.0, 10.0  # seconds after SIGINT at which SIGTERM and SIGKILL follow
+SILENCE = 30.0  # seconds without news of agents elsewhere, after which the book is no longer kept for them
 BEGINNING = 5.0  # seconds: all agents that fail sooner, twice, have a mistake in common that no restart will mend
 
 Command = Callable[[Plan, int], list[str]]
@@ -152,6 +153,7 @@ class Launcher:
                 time.sleep(TICK)
             if self._board is not None:
                 self._board.settle(agent.rank for agent in self._agents if agent.exit == 0)
+            self._serve_others(stop)
         finally:
             self._clean()
         self.watcher.status(self.rows())
@@ -163,6 +165,19 @@ class Launcher:
         ]
         report.seconds = time.monotonic() - begun
         return report
+
+    def _serve_others(self, stop: Callable[[], object]) -> None:
+        """Keep the book while agents elsewhere still train: one that is started again finds the others in it."""
+        own, news, before = set(self.plan.ranks), time.monotonic(), None
+        while self._book is not None and self._board is not None and not stop():
+            there = {rank: said.get("step") for rank, said in self._board.newest().items() if not said.get("done")}
+            there = {rank: step for rank, step in there.items() if rank not in own}
+            if there != before:
+                news, before = time.monotonic(), there
+            if not there or time.monotonic() - news > SILENCE:
+                return
+            self._book.look()
+            time.sleep(TICK)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row an agent of the whole run: rank, state, restarts, and what it says of itself."""
