@@ -71,7 +71,7 @@ class Flight:
         os.kill(self.pid(rank), number)
         return time.monotonic()
 
-    def end(self, at_least: int = 320, seconds: float = 120) -> dict:
+    def end(self, at_least: int = 240, seconds: float = 120) -> dict:
         """Let all agents make some more steps and end well; return what the launcher says."""
         last = max(at_least, *(self.step(rank) + 60 for rank in range(self.agents)))
         (self.data / "new").write_text(str(last))

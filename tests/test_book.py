@@ -195,7 +195,7 @@ def test_a_book_that_is_killed_and_comes_back_is_told_everything_again(open_book
         store = raw_store(second.endpoint)
         assert store.check([f"gossamer/a-run/address/{rank}" for rank in range(3)])
         until(lambda: books[2].read("address/0") == {"rank": 0, "again": True}, 2)
-    assert all(book.counts["lost"] == 1 for book in books)
+        assert all(book.counts["lost"] == 1 for book in books)
 
 
 def test_a_lost_book_is_no_reason_for_pages_of_stack_traces(open_book, capfd):

@@ -12,7 +12,7 @@ from flight import Flight, flight, gaps
 
 pytestmark = pytest.mark.alone  # gaps are measured, so nothing else may run beside it
 
-WARM = 40  # steps before the first fault, in which the usual gaps are seen
+WARM = 50  # steps before the first fault, in which the usual gaps are seen
 POINT = 0.01
 
 
@@ -117,14 +117,14 @@ def book_of(run: Flight) -> int:
 
 @pytest.mark.timeout(200)
 def test_a_partition_heals(tmp_path, undisturbed):
-    faults = f"partition:0,1/2,3@{WARM}..{WARM + 120}"
+    faults = f"partition:0,1/2,3@{WARM}..{WARM + 90}"
     with flight(tmp_path, "--faults", faults, "--record", str(tmp_path / "t.csv")) as run:
-        run.wait_for_step(WARM + 240)
+        run.wait_for_step(WARM + 150)
         run.end()
         rows = [tuple(map(int, line.split(","))) for line in (tmp_path / "t.csv").read_text().splitlines()[1:]]
         across = [(step, age) for step, sender, to, age in rows if (sender < 2) != (to < 2)]
-        apart = [age for step, age in across if WARM + 60 <= step < WARM + 120]
-        healed = [age for step, age in across if step > WARM + 160]
+        apart = [age for step, age in across if WARM + 50 <= step < WARM + 90]
+        healed = [age for step, age in across if step > WARM + 110]
         assert not apart or min(apart) > 30
         assert healed and sorted(healed)[len(healed) // 2] <= 5
         inside = [age for step, sender, to, age in rows if (sender < 2) == (to < 2) and step > 10]
@@ -135,7 +135,7 @@ def test_a_partition_heals(tmp_path, undisturbed):
 @pytest.mark.timeout(400)
 def test_twenty_random_kills_over_one_run(tmp_path, undisturbed):
     chance = random.Random(5)
-    with flight(tmp_path, "--max-restarts", "20", script=("--pace", "0.06")) as run:
+    with flight(tmp_path, "--max-restarts", "20", script=("--pace", "0.1")) as run:
         run.wait_for_step(WARM)
         kills = [0] * run.agents
         while sum(kills) < 20:

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from gossamer.errors import UserError
+from gossamer.runtime.transport import sockets
 from gossamer.runtime.transport.base import KEPT
 from gossamer.runtime.transport.sockets import Sockets
 from peers import has, payload, publish, several, stamp, until
@@ -12,8 +13,8 @@ from peers import has, payload, publish, several, stamp, until
 LENGTH = 4_000
 
 
-def sequences(sockets, peer, newest):
-    return [n for n in range(newest + 1) if sockets.at(peer, n) is not None]
+def sequences(agent, peer, newest):
+    return [n for n in range(newest + 1) if agent.at(peer, n) is not None]
 
 
 # In one process.
@@ -51,6 +52,22 @@ def test_a_payload_of_another_length_is_a_mistake():
         publish(agents[0], 0, 100, 0, LENGTH - 1)
     with several(2, LENGTH, open_=False) as (agents, _), pytest.raises(ValueError, match="open"):
         publish(agents[0], 0, 100, 0, LENGTH)
+
+
+def test_a_message_leaves_when_it_is_published_and_not_at_the_next_tick(monkeypatch):
+    monkeypatch.setattr(sockets, "TICK", 60.0)
+    where = {}
+    agents = [Sockets(rank, 2, 100, where=where.get) for rank in range(2)]
+    try:
+        where.update({rank: agent.endpoint for rank, agent in enumerate(agents)})
+        for agent in agents:
+            agent.open(LENGTH)
+        for sequence in range(3):
+            publish(agents[0], 0, 100, sequence, LENGTH)
+            until(lambda: has(agents[1], 0, sequence))  # noqa: B023
+    finally:
+        for agent in agents:
+            agent.close()
 
 
 def test_the_newest_wins_when_the_receiver_was_away():
@@ -173,8 +190,8 @@ def test_a_fault_in_where_is_counted_and_survived(caplog):
 
     other, agent = Sockets(0, 2, 100), Sockets(1, 2, 100, where=where)
     try:
-        for sockets in (other, agent):
-            sockets.open(LENGTH)
+        for one in (other, agent):
+            one.open(LENGTH)
         publish(other, 0, 100, 4, LENGTH)
         until(lambda: agent.counts["failed"])
         assert agent.latest(0) is None

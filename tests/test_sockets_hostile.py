@@ -25,6 +25,8 @@ from gossamer.runtime.transport.sockets import Sockets
 from peers import NO_RUN, ask, has, payload, publish, raw, request, several, stamp, until
 
 LENGTH = 4_000
+# Type checks in the agent's thread draw random numbers while Hypothesis, which minds, makes its examples.
+others_draw = pytest.mark.filterwarnings("ignore:Do not use the `random` module")
 SLOW = [HealthCheck.too_slow]  # other tests may have the processor
 
 
@@ -57,6 +59,7 @@ def is_request(frames):
         return False
 
 
+@others_draw
 def test_nonsense_from_clients_is_counted_and_they_are_still_served():
     agent = Sockets(0, 2, 100)
     try:
@@ -204,6 +207,7 @@ def replies_gone_wrong(draw, number):
     return draw(st.sampled_from(wrong))
 
 
+@others_draw
 def test_nonsense_from_servers_is_counted_and_nothing_of_it_is_held(monkeypatch):
     monkeypatch.setattr(asking, "AFTER_NONSENSE", 0.0)
     monkeypatch.setattr(asking, "ASK_AGAIN", 60.0)  # one request for each reply, however slow this is

@@ -72,7 +72,7 @@ def serve_book(address: str, port: int = 0, key: bytes | None = None) -> BookSer
 
 
 class Book:
-    """The book as one agent sees it. No method waits for the server, except `close` for at most a second."""
+    """The book as one agent sees it. No method waits for the server, but `close` for a second or two."""
 
     def __init__(self, endpoint: str, run: str, rank: int, key: bytes | None = None) -> None:
         self.server = split(endpoint)
@@ -84,7 +84,7 @@ class Book:
         self._records: dict[str, Record] = {}
         self._seen: dict[str, bytes] = {}
         self._lock = threading.Lock()
-        self._news, self._all_told, self._closed = threading.Event(), threading.Event(), threading.Event()
+        self._news, self._closed = threading.Event(), threading.Event()
         self._last_time = 0
         self._line = _Line(self, f"gossamer-book-{rank}")
         self._line.thread.start()
@@ -97,7 +97,6 @@ class Book:
         with self._lock:
             self._last_time = max(time.time_ns(), self._last_time + 1)
             self._posted[name] = seal(self._run, name, Record(self._last_time, value), self._key)
-            self._all_told.clear()
         self._news.set()
 
     def watch(self, name: str) -> None:
@@ -119,15 +118,12 @@ class Book:
 
     def close(self, seconds: float = 1.0) -> None:
         """Post what is still to be posted, if there is a book, and stop."""
-        if self._closed.is_set():
-            return
-        if self._posted and self.connected:
-            self._all_told.wait(seconds)
-        self._closed.set()
-        self._news.set()
-        self._supervisor.join(seconds)
-        self._line.thread.join(seconds)
         atexit.unregister(self.close)
+        if not self._closed.is_set():
+            self._closed.set()
+            self._news.set()
+            self._line.thread.join(seconds)  # which posts once more
+            self._supervisor.join(seconds)
 
     def _supervise(self) -> None:
         """See to it that the line moves: one that hangs in the store is left behind, and another one takes over."""
@@ -161,12 +157,6 @@ class Book:
         """Return the entries that differ from those that were sent."""
         with self._lock:
             return {name: sealed for name, sealed in self._posted.items() if sent.get(name) is not sealed}
-
-    def told(self, sent: dict[str, bytes]) -> None:
-        """Note that these entries have arrived."""
-        with self._lock:
-            if all(sent.get(name) is sealed for name, sealed in self._posted.items()):
-                self._all_told.set()
 
     def watched(self) -> list[str]:
         """Return the names to read."""
@@ -224,7 +214,7 @@ class _Line:
         sent: dict[str, bytes] = {}
         present: set[str] = set()
         while True:
-            self._push(store, sent)  # first, so that what was posted just before `close` arrives
+            self._push(store, sent)  # also after `close`, for what was posted just before
             if not self._book.serves(self):
                 return
             self._fetch(store, present)
@@ -240,7 +230,6 @@ class _Line:
             store.set(self._book.place(name), sealed.decode())
             sent[name] = sealed
         store.check([self._book.place("")])  # the server answers this, and only after what came before
-        self._book.told(sent)
 
     def _fetch(self, store: TCPStore, present: set[str]) -> None:
         """Read what is watched; what is not there must not be asked for, as the store would wait for it."""

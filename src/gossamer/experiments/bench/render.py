@@ -38,6 +38,7 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "note": ("note", str),
 }
 
+
 def _stopped(found: dict[str, Any]) -> str:
     return (
         f"{found['label']}, one receiver stopped: {found['steps']} steps of {_number(found['ms'])} ms "

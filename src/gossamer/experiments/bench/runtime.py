@@ -7,11 +7,15 @@ import contextlib
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from gossamer.engine.memory import in_words
+from gossamer.errors import UserError
 from gossamer.experiments.bench.cases import Measured, Row, case
 from gossamer.experiments.bench.plan import Plan
 from gossamer.experiments.bench.runtime_fleet import Fleet
+from gossamer.experiments.bench.runtime_worker import STATUS
 from gossamer.runtime.keys import write_key
 
 AGENTS = 4
@@ -35,6 +39,11 @@ class Message:
     def text(self) -> str:
         """The size in words."""
         return f"{4 * self.numbers / 1e6:g} MB"
+
+    @property
+    def needs(self) -> int:
+        """About how many bytes of memory all agents take with all contestants, as it was found."""
+        return AGENTS * (75 if self.locked else 40) * 4 * self.numbers
 
     @property
     def ways(self) -> list[str]:
@@ -72,8 +81,15 @@ class Tally:
         }
 
 
+def free_memory() -> int:
+    """Return the bytes that this machine can give to processes."""
+    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+
+
 def _milliseconds(answers: Sequence[dict[str, Any]]) -> float:
-    return 1000 * statistics.median(second for answer in answers for second in answer["seconds"])
+    seconds: list[float] = [second for answer in answers for second in answer["seconds"]]
+    return 1000 * statistics.median(seconds)
 
 
 @case("runtime", "Agents as processes: a step that gossips beside the mixing alone", usual_on=(), needs_cpu=True)
@@ -83,8 +99,14 @@ def runtime(plan: Plan) -> Measured:
         f"d-asgd, {AGENTS} agents (complete:{AGENTS}), each a process with one thread, float32, gradients of zeros; "
         "times are medians over steps and agents"
     )
+    if not STATUS.exists():
+        raise UserError(f"case 'runtime' reads '{STATUS}', which this system does not have; measure it on Linux")
     try:
         for message in TINY if plan.quick else MESSAGES:
+            if message.needs > (free := free_memory()):
+                note = f"needs {in_words(message.needs)} of memory, {in_words(free)} are free"
+                measured.rows.append({"label": message.text, "note": note})
+                continue
             plan.say(f"{message.text}, starting")
             with Fleet(AGENTS) as fleet:
                 _measure(plan, fleet, message, measured)
@@ -180,9 +202,9 @@ def _with_one_stopped(plan: Plan, fleet: Fleet, message: Message, way: str) -> d
 def without_one(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> dict[str, Any]:
     """Sum up what all agents said before one of them was stopped, and the others when they had gone on without it.
 
-    The slowest and the fastest of ten parts of the time tell whether somebody is held back more and more. Memory is that
-    of the agent whose memory grew most: before the stop, and in the first and in the last of ten parts after it. It is
-    a median, as messages come and go.
+    The slowest and the fastest of ten parts of the time tell whether somebody is held back more and more. Memory is
+    that of the agent whose memory grew most: before the stop, and in the first and the last of ten parts after it. It
+    is a median, as messages come and go.
     """
     tenths = [_milliseconds([{"seconds": _tenth(answer["seconds"], n)} for answer in after]) for n in range(10)]
     median = statistics.median
@@ -204,7 +226,7 @@ def without_one(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> di
     }
 
 
-def _tenth(values: list[float], number: int) -> list[float]:
+def _tenth(values: Sequence[float | int], number: int) -> Sequence[float | int]:
     """Return one of ten parts of a list that follow each other; of a short one, one value at least."""
     begin = number * len(values) // 10
     return values[begin : max(begin + 1, (number + 1) * len(values) // 10)]

@@ -1,4 +1,4 @@
-"""The agents of `gossamer bench runtime`: processes that are told what to do, and of which nothing is left afterwards."""
+"""The agents of `gossamer bench runtime`: processes that do as they are told, and of which nothing is left behind."""
 
 import json
 import os
@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import gossamer
 from gossamer.errors import UserError
 from gossamer.runtime.launch.family import guarded
 from gossamer.runtime.launch.logs import last_words, log_path
@@ -21,6 +22,13 @@ from gossamer.runtime.transport.shared import remove_leftovers
 
 PATIENCE = 300.0  # seconds beyond what was asked for, after which an agent hangs
 WORKER = "gossamer.experiments.bench.runtime_worker"
+
+
+def _environment() -> dict[str, str]:
+    """Return one thread for each, and this very package, wherever it was imported from."""
+    here, paths = str(Path(gossamer.__file__).parents[1]), os.environ.get("PYTHONPATH")
+    path = here if not paths else os.pathsep.join([here, paths])
+    return {**without_run(os.environ), "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 class Fleet:
@@ -69,7 +77,7 @@ class Fleet:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 bufsize=0,
-                env={**without_run(os.environ), "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"},
+                env=_environment(),
                 start_new_session=True,  # Ctrl+C is for the one who started them
             )
         self._processes.append(process)

@@ -11,7 +11,7 @@ import statistics
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -27,6 +27,7 @@ from gossamer.seeding import generator
 from gossamer.shapes import Float, Tensor
 
 RULE = "d-asgd"  # its messages are the state alone
+STATUS = Path("/proc/self/status")  # where Linux says how much memory a process has
 LEARNING_RATE = 0.01  # times a gradient of zeros
 
 
@@ -38,6 +39,20 @@ def spec(agents: int) -> str:
 def first_state(rank: int, size: int) -> Float[Tensor, "1 d"]:
     """Return where an agent begins: each elsewhere, so that mixing has something to do."""
     return torch.randn(1, size, generator=generator(0, "bench-runtime", rank))
+
+
+@runtime_checkable
+class Contestant(Protocol):
+    """A way to take a step."""
+
+    ages: list[int]  # of the messages that the last step used
+    sent: int  # bytes that it sent
+
+    def step(self) -> float:
+        """Take a step; return its seconds."""
+
+    def close(self) -> None:
+        """Give up what others see of it."""
 
 
 class Mixing:
@@ -106,19 +121,18 @@ class Gossip:
         self._agent.close()
 
 
-Contestant = Mixing | Gossip
-
-
 def private_memory() -> int:
     """Return the bytes of memory that are this process's alone: a ring that is shared is none of them."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    line = next(line for line in status.splitlines() if line.startswith("RssAnon:"))
+    lines = STATUS.read_text(encoding="utf-8", errors="replace").splitlines()
+    line = next(line for line in lines if line.startswith("RssAnon:"))
     return 1024 * int(line.split()[1])
 
 
 def measure(one: Contestant, steps: int, limit: float, *, memory: bool) -> dict[str, Any]:
     """Take steps until there were enough, or the seconds are over; return what each of them took."""
-    seconds, ages, private, sent = [], [], [], 0
+    seconds: list[float] = []
+    ages: list[int] = []
+    private, sent = [], 0
     until, before = time.monotonic() + limit, _cpu()
     while len(seconds) < steps and (not seconds or time.monotonic() < until):
         seconds.append(one.step())
