@@ -27,8 +27,10 @@ lint: $(VENV)/.ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Tests that measure gaps between steps run by themselves, when the cores are free.
 test: lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m "not alone"
+	$(BIN)/python -m pytest -m alone -n 0
 
 clean:
 	rm -rf $(VENV) .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache

@@ -123,19 +123,28 @@ def _main(settings):
     threading.Timer(60, os._exit, [1]).start()  # whatever becomes of the test
     length, incarnation = settings["length"], settings["incarnation"]
     key = bytes.fromhex(settings["key"]) if settings.get("key") else None
-    sockets = Sockets(1, 2, incarnation, key=key, where=lambda peer: settings["parent"])
+    busy = []
+
+    def where(peer):
+        if busy:
+            time.sleep(busy.pop())  # and with it, the thread of the sockets
+        return settings["parent"]
+
+    sockets = Sockets(1, 2, incarnation, key=key, where=where)
     sockets.open(length)
     print(sockets.endpoint, flush=True)
     for line in sys.stdin:
         command = json.loads(line)
         if "publish" in command:
             publish(sockets, 1, incarnation, command["publish"], length)
+        if "busy" in command:
+            busy.append(command["busy"])
         letter = sockets.latest(0)
         told = {"sequence": None}
         if letter is not None:
             sequence = letter.stamp.sequence
             told = {"sequence": sequence, "whole": torch.equal(letter.payload, payload(length, sequence))}
-        print(json.dumps(told), flush=True)
+        print(json.dumps({**told, "waiting": bool(busy)}), flush=True)
     os._exit(0)
 
 

@@ -7,6 +7,7 @@ import sys
 import time
 
 import pytest
+import torch
 
 import gossamer as gm
 from command import Command
@@ -29,7 +30,8 @@ def in_processes(folder, how=None, **settings):
 @pytest.mark.parametrize(("algorithm", "transport"), [("pc-asgd", "shared"), ("dm-asgd", "sockets")])
 def test_a_whole_digits_run_is_the_simulators(tmp_path, algorithm, transport):
     settings = {"algorithm": algorithm, "momentum": 0.5}
-    how = Processes(engine="processes", lockstep=True, transport=transport)
+    trace = tmp_path / "trace.csv"
+    how = Processes(engine="processes", lockstep=True, transport=transport, record=str(trace))
     summary = in_processes(tmp_path / "run", how, **settings)
     expected = gm.simulate(**SETTINGS, **settings)
     assert summary["status"] == "finished" and summary["iterations"] == expected.summary["iterations"]
@@ -39,6 +41,8 @@ def test_a_whole_digits_run_is_the_simulators(tmp_path, algorithm, transport):
     assert summary["bytes_sent"] == expected.summary["bytes_sent"]
     predict = expected.summary["predict_fraction"]
     assert summary["predict_fraction"] == (predict if predict is None else pytest.approx(predict, rel=1e-6))
+    recorded = gm.network("paper-1", delay=f"trace:{trace}")  # what was recorded can be replayed
+    assert torch.equal(recorded.late_links, gm.network("paper-1", delay=5).late_links) and recorded.delay.largest == 5
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [row["step"] for row in expected.history]
 

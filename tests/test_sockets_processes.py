@@ -7,11 +7,13 @@ import time
 from pathlib import Path
 
 import torch
+import zmq
 
 from gossamer.runtime.message import Stamp
 from gossamer.runtime.transport.base import KEPT
+from gossamer.runtime.transport.requests import Probe
 from gossamer.runtime.transport.sockets import Sockets
-from peers import Child, has, payload, publish, until
+from peers import Child, has, payload, publish, raw, request, until
 
 LENGTH = 4_000
 
@@ -81,3 +83,25 @@ def test_a_sender_that_is_killed_and_started_again_elsewhere_is_heard_again():
         assert parent.at(1, 40) is None
     finally:
         parent.close()
+
+
+def test_a_client_that_leaves_while_its_queue_is_full_brings_nobody_down():
+    """As it would with the heartbeats of libzmq 4.3.5, see tuning.py."""
+    parent = Sockets(0, 2, 100, where=lambda peer: child.endpoint)
+    with Child(parent=parent.endpoint, length=LENGTH, incarnation=7) as child:
+        try:
+            parent.open(LENGTH)
+            with raw(zmq.DEALER, sndhwm=0) as client:
+                client.connect(child.endpoint)
+                client.send(request(Probe(1), sender=0, receiver=1))
+                assert client.recv()
+                child(busy=4)
+                until(lambda: not child()["waiting"])
+                for number in range(200):
+                    client.send(request(Probe(number), sender=0, receiver=1))
+                time.sleep(0.5)  # they are on their way, and the child's thread reads none of them
+            child(publish=3)
+            until(lambda: has(parent, 1, 3))
+            assert child.process.poll() is None
+        finally:
+            parent.close()

@@ -44,7 +44,7 @@ def _stopped(found: dict[str, Any]) -> str:
         f"{found['label']}, one receiver stopped: {found['steps']} steps of {_number(found['ms'])} ms "
         f"({_number(found['low'])} - {_number(found['high'])}; {_number(found['ms_before'])} with all running), "
         f"private memory {in_words(found['memory_before'])} before, then from {in_words(found['memory_start'])} "
-        f"to {in_words(found['memory_end'])} ({found['growth'] / 1e6:+.1f} MB)"
+        f"to {in_words(found['memory_end'])} ({found['growth'] / found['message']:+.1f} messages)"
     )
 
 

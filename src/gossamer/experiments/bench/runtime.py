@@ -196,7 +196,7 @@ def _with_one_stopped(plan: Plan, fleet: Fleet, message: Message, way: str) -> d
     finally:
         fleet.go_on(last)
     fleet.tell(do="rest")
-    return {"label": f"{message.text}, {way}", **without_one(before, after)}
+    return {"label": f"{message.text}, {way}", "message": 4 * message.numbers, **without_one(before, after)}
 
 
 def without_one(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> dict[str, Any]:

@@ -1,4 +1,9 @@
-"""The options of ZeroMQ's sockets, the same for all: queues that hold almost nothing, and connections that heal."""
+"""The options of ZeroMQ's sockets, the same for all: queues that hold almost nothing, and connections that heal.
+
+ZeroMQ's own heartbeats stay off. With them, a client that leaves while its queue is full brings the process down
+(libzmq issues 4364 and 4767, `Assertion failed: !_io_error`). TCP notices hosts that have gone; requests, probes and
+their deadlines notice the rest.
+"""
 
 from dataclasses import dataclass
 
@@ -8,6 +13,7 @@ from gossamer.runtime.message import header_bytes
 
 REQUEST_BYTES = 1024  # requests and CURVE's handshake are far smaller
 HANDSHAKE = 10_000  # milliseconds in which a client must have said who it is
+UNACKNOWLEDGED = 20_000  # milliseconds after which a host that takes no more bytes is given up
 SLOWEST_LINK = 100_000  # bytes a second below which a connection is taken for dead while a message is under way
 PATIENCE = 10.0  # seconds, beside those that the message itself takes on the slowest link
 
@@ -41,7 +47,7 @@ def _tune(socket: Socket, queue: int) -> None:
     socket.setsockopt(zmq.TCP_KEEPALIVE_IDLE, 10)
     socket.setsockopt(zmq.TCP_KEEPALIVE_INTVL, 5)
     socket.setsockopt(zmq.TCP_KEEPALIVE_CNT, 4)
-    socket.setsockopt(zmq.HEARTBEAT_IVL, 2_000)
+    socket.setsockopt(zmq.TCP_MAXRT, UNACKNOWLEDGED)
 
 
 def answering_socket(context: Context, ipv6: bool) -> Socket:
@@ -55,8 +61,6 @@ def answering_socket(context: Context, ipv6: bool) -> Socket:
     socket.router_mandatory = 1  # an answer that cannot be sent is an error here, not a silence there
     socket.maxmsgsize = REQUEST_BYTES
     socket.copy_threshold = 0  # payloads are never copied, so a buffer is lent for however small a message
-    # Whatever a receiver says is a sign of life, and it says something every other second.
-    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, int(1000 * PATIENCE))
     return socket
 
 
@@ -70,8 +74,6 @@ def asking_socket(context: Context, sizes: Sizes, ipv6: bool) -> Socket:
     socket.setsockopt(zmq.CONNECT_TIMEOUT, 2_000)
     socket.setsockopt(zmq.RECONNECT_IVL, 100)
     socket.setsockopt(zmq.RECONNECT_IVL_MAX, 2_000)
-    # The sender's heartbeat waits until the message before it is through.
-    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, int(1000 * sizes.patience))
     return socket
 
 
