@@ -28,7 +28,7 @@ CORE = [
 
 
 def worlds_of_processes() -> list[World]:
-    """The worlds in which real processes are compared with the simulator: fixed and scripted delays, with lost messages."""
+    """Where real processes are compared with the simulator: fixed and scripted delays, with lost messages."""
     return [
         World(n=3, d=5, num_steps=25, kind=kind, largest=4, seed=seed, num_clusters=2)
         for seed, kind in enumerate(("fixed", "scripted"))

@@ -2,18 +2,19 @@
 
 import os
 import signal
+import socket
 import statistics
+import struct
 import time
 from pathlib import Path
 
 import torch
-import zmq
 
 from gossamer.runtime.message import Stamp
 from gossamer.runtime.transport.base import KEPT
 from gossamer.runtime.transport.requests import Probe
 from gossamer.runtime.transport.sockets import Sockets
-from peers import Child, has, payload, publish, raw, request, until
+from peers import Child, has, payload, publish, request, until
 
 LENGTH = 4_000
 
@@ -85,21 +86,32 @@ def test_a_sender_that_is_killed_and_started_again_elsewhere_is_heard_again():
         parent.close()
 
 
+def zmtp(endpoint):
+    """Return a connection on which ZeroMQ's protocol has been agreed upon by hand, to end it as no client would."""
+    host, port = endpoint.removeprefix("tcp://").split(":")
+    client = socket.create_connection((host, int(port)), timeout=8)
+    ready = b"\x05READY\x0bSocket-Type\0\0\0\x06DEALER\x08Identity\0\0\0\0"
+    client.sendall(b"\xff" + bytes(8) + b"\x7f\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32))
+    client.sendall(bytes([4, len(ready)]) + ready)
+    heard = b""
+    while b"READY" not in heard:
+        heard += client.recv(4096)
+    return client
+
+
 def test_a_client_that_leaves_while_its_queue_is_full_brings_nobody_down():
     """As it would with the heartbeats of libzmq 4.3.5, see tuning.py."""
     parent = Sockets(0, 2, 100, where=lambda peer: child.endpoint)
     with Child(parent=parent.endpoint, length=LENGTH, incarnation=7) as child:
         try:
             parent.open(LENGTH)
-            with raw(zmq.DEALER, sndhwm=0) as client:
-                client.connect(child.endpoint)
-                client.send(request(Probe(1), sender=0, receiver=1))
-                assert client.recv()
+            with zmtp(child.endpoint) as client:
                 child(busy=4)
                 until(lambda: not child()["waiting"])
-                for number in range(200):
-                    client.send(request(Probe(number), sender=0, receiver=1))
-                time.sleep(0.5)  # they are on their way, and the child's thread reads none of them
+                probe = request(Probe(1), sender=0, receiver=1)
+                client.sendall((bytes([0, len(probe)]) + probe) * 100)
+                time.sleep(0.5)  # they have arrived, and the child's thread reads none of them
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset, not an end
             child(publish=3)
             until(lambda: has(parent, 1, 3))
             assert child.process.poll() is None

@@ -21,9 +21,7 @@ from gossamer.state.checkpoint import write_text
 
 def bench(
     *,
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="[CASE]...", help="Cases, as --cases names them.")
-    ] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="CASE", help="Cases, as --cases names them.")] = None,
     device: Annotated[str | None, typer.Option(help="torch device (default cuda if there is one, else cpu).")] = None,
     cases: Annotated[
         str | None,

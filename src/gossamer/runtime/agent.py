@@ -4,7 +4,7 @@ import atexit
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -49,6 +49,8 @@ class Agent:
         self._record = AgeRecord(self.folder, self.rank, neighbours) if run.record and self.folder is not None else None
         self._observer = Observer(self.network, self.folder) if self.rank == 0 else None
         self._open = True
+        self._user: object | None = None  # whose messages go over the links
+        self._before_close: Callable[[], None] | None = None
         atexit.register(self.close)
 
     @property
@@ -92,9 +94,21 @@ class Agent:
         """What was last discovered from ages: clusters and tau; None before that, and without an address book."""
         return None if self._connection.book is None else self._connection.book.read("discovery")
 
+    def attach(self, optimizer: object) -> None:
+        """Give the agent's links to one optimiser."""
+        if self._user is not None:
+            raise UserError(
+                "this agent has an optimizer already, and messages hold one model; pass all parameters to one optimizer"
+            )
+        self._user = optimizer
+
+    def on_close(self, close: Callable[[], None]) -> None:
+        """Do this before the links are given up."""
+        self._before_close = close
+
     def report(self, **values: Any) -> None:
-        """Show further values in the launcher's table, such as loss=…"""
-        self._status |= values
+        """Show further values in the launcher's table, such as loss=…: numbers, text, or tensors of one number."""
+        self._status |= {name: value.item() if isinstance(value, Tensor) else value for name, value in values.items()}
 
     def note(self, done: Step, t: int, loss: float | None) -> None:
         """Take note of a step; tell the address book now and then."""
@@ -137,6 +151,8 @@ class Agent:
         atexit.unregister(self.close)
         # At the end of a program that failed, the error is no longer being handled, but remembered.
         self._status["done"] = sys.exc_info()[0] is None and getattr(sys, "last_value", None) is None
+        if self._before_close is not None:
+            self._before_close()
         if self._record is not None:
             self._record.flush()
         book = self._connection.book

@@ -93,6 +93,8 @@ class Run:
             raise UserError(f"rank {self.rank} is none of {self.agents} agents; ranks are numbered 0 to {last}")
         if not RUN_ID.fullmatch(self.run):
             raise UserError(f"run '{self.run}' must be 1 to 40 small letters, digits and dashes; try {self._tidy}")
+        if isinstance(self.deadline, int):
+            object.__setattr__(self, "deadline", float(self.deadline))
         if self.deadline != "auto" and not (isinstance(self.deadline, float) and 0 < self.deadline < math.inf):
             raise UserError(f"deadline must be auto or seconds above 0, got '{self.deadline}'; use for example 10")
         if not 0 <= self.meet < math.inf:

@@ -31,8 +31,16 @@ class Layout:
     """The parts of a message of one rule and one model, and the number by which agents know that they agree on it."""
 
     def __init__(
-        self, algorithm: Algorithm, size: int, dtype: torch.dtype, *, plain: bool, compress: str = "none"
+        self,
+        algorithm: Algorithm,
+        segments: tuple[int, ...],
+        dtype: torch.dtype,
+        *,
+        plain: bool,
+        compress: str = "none",
     ) -> None:
+        """Lay out the messages of a model whose tensors have these lengths."""
+        size = sum(segments)
         exact, codec = parse_codec("none"), parse_codec(compress)
         never_rounded = algorithm.numbers | algorithm.totals
         self.parts = [
@@ -46,7 +54,7 @@ class Layout:
         ]
         self.lengths = [part.codec.encoder(part.kind, part.size, part.dtype).length for part in self.parts]
         text = ";".join(f"{part.name},{part.size},{part.dtype},{part.codec.text}" for part in self.parts)
-        self.number = zlib.crc32(f"{algorithm.name};{text}".encode())
+        self.number = zlib.crc32(f"{algorithm.name};{segments};{text}".encode())
 
     @property
     def length(self) -> int:

@@ -26,7 +26,8 @@ from gossamer.shapes import Float, Tensor
 from gossamer.state.checkpoint import part_of
 
 POLL = 0.002  # seconds between two looks while an agent waits to begin
-LOCKSTEP_DEADLINE = 30.0  # seconds that a neighbour is waited for in lock step
+MOST_STEPS = 2**40  # an iteration beyond is no iteration
+LOCKSTEP_DEADLINE = 15.0  # seconds that a neighbour is waited for in lock step
 
 
 class Node:
@@ -56,14 +57,11 @@ class Node:
         )
         self.t, self._met = 0, False
         self.state: dict[str, Tensor] = algorithm.start(x, self.place)
-        layout = Layout(algorithm, x.shape[1], x.dtype, plain=plain, compress=agent.run.compress)
-        depth = max(agent.run.max_age, network.delay.largest if agent.run.lockstep else 0) + 1
+        layout = Layout(algorithm, segments, x.dtype, plain=plain, compress=agent.run.compress)
+        depth = self._depth()
         self._clock, self._past = Clock(depth), OwnPast(algorithm, x, depth, plain=plain)
-        spared = network.spared[agent.rank]
-        across = frozenset(peer for peer in self.senders if not spared[peer]) if algorithm.period > 1 else frozenset()
-        self.reception = Reception(
-            self.senders, layout, x, deadline=agent.run.deadline, across=across, period=algorithm.period
-        )
+        oldest = depth - 1 if algorithm.totals else None
+        self.reception = Reception(self.senders, layout, x, deadline=agent.run.deadline, oldest=oldest)
         self._transport = self._with_delays(agent.transport)
         self._outbox = Outbox(self._transport, layout, agent.rank, agent.incarnation, waits=self._lockstep)
         self._inbox = Sorting(
@@ -76,16 +74,10 @@ class Node:
 
     def _with_delays(self, transport: Transport) -> Transport:
         """Add the network's own delays, if it has any, and lock step."""
-        network, rule = self.network, self.algorithm
+        network = self.network
         if not self._lockstep and network.delay.largest == 0 and network.loss == 0:
             return transport
-        arrivals = Arrivals(
-            network,
-            self.agent.run.seed,
-            forget=not rule.totals,
-            period=rule.period,
-            period_inside=rule.period_inside,
-        )
+        arrivals = self._arrivals()
         deadline = LOCKSTEP_DEADLINE if self.agent.run.deadline == "auto" else float(self.agent.run.deadline)
         return Scripted(
             transport,
@@ -96,6 +88,21 @@ class Node:
             sends=self._sends,
             deadline=lambda peer: deadline,
         )
+
+    def _arrivals(self) -> Arrivals:
+        """Return the network's own delays, as the simulator draws them."""
+        rule = self.algorithm
+        return Arrivals(
+            self.network,
+            self.agent.run.seed,
+            forget=not rule.totals,
+            period=rule.period,
+            period_inside=rule.period_inside,
+        )
+
+    def _depth(self) -> int:
+        """Return how many own iterations are kept: as many as any message is late."""
+        return max(self.agent.run.max_age, self._arrivals().largest_age if self._lockstep else 0) + 1
 
     @property
     def _tolerance(self) -> int:
@@ -124,6 +131,7 @@ class Node:
         length = self._outbox.publish(t, now, vectors, self._inbox.heard) if self._sends(t) else 0
         if not self._met:
             self._met = True
+            self.reception.assume(x)
             self._meet()
         self._transport.tick(t)
         held = self.reception.receive(self._transport, self._clock)
@@ -153,12 +161,28 @@ class Node:
             there = [place for place, age in enumerate(held.ages) if age != NOTHING]
             if there:
                 place = max(there, key=lambda place: self.reception.sequence_of(self.senders[place]))
+                sequence = self.reception.sequence_of(self.senders[place])
                 x = self.reception.messages["x"][place : place + 1].clone()
-                return x, self.reception.sequence_of(self.senders[place])
+                return (x, sequence) if sequence < MOST_STEPS else None
             if time.monotonic() >= until:
                 break
             time.sleep(POLL)
         return None
+
+    def begin_at(self, t: int) -> None:
+        """Go on at another iteration, of which nothing before is known."""
+        self.t = t
+        self._clock.clear()
+        self._past.clear()
+
+    def hurry(self) -> None:
+        """Wait for nobody any more, because the run ends."""
+        if isinstance(self._transport, Scripted):
+            self._transport.hurried = lambda: True
+
+    def close(self) -> None:
+        """Send what is still under way."""
+        self._outbox.close()
 
     def _meet(self) -> None:
         """Wait for the neighbours' first messages, so that agents begin together; for a while only."""
@@ -178,9 +202,12 @@ class Node:
         return {"t": torch.tensor(self.t), **{f"rule.{name}": value for name, value in self.state.items()}}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore what `state_dict` returned."""
-        self.t = int(state["t"])
+        """Restore what `state_dict` returned; what is kept of the own past belongs to other iterations."""
         kept = part_of(state, "rule.")
+        if set(kept) != set(self.state):
+            names = ", ".join(sorted(kept)) or "nothing"
+            raise UserError(f"the checkpoint is of another algorithm than {self.algorithm.name}: it keeps {names}")
+        self.begin_at(int(state["t"]))
         self.state = {name: torch.empty_like(value).copy_(kept[name]) for name, value in self.state.items()}
 
 

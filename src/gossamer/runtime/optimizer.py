@@ -71,6 +71,7 @@ class Decentralized(torch.optim.Optimizer):
         self._flat = Flat([*parameters, *mixed_buffers])
         self._num_parameters = len(parameters)
         self._x, self._g, self._v = self._flat.empty(), self._flat.empty(), self._flat.empty()
+        self.agent.attach(self)
         self.node = Node(
             self.agent,
             self.algorithm,
@@ -79,8 +80,8 @@ class Decentralized(torch.optim.Optimizer):
             plain=self._plain,
             share=share,
         )
-        if rejoin and self.agent.returns:
-            self._adopt()
+        self.agent.on_close(self.node.close)
+        self.adopted = rejoin and self.agent.returns and self._adopt()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group while the optimiser is made; later it would change what messages hold."""
@@ -145,6 +146,10 @@ class Decentralized(torch.optim.Optimizer):
                 weight_decay=float(group["weight_decay"]),
             )
             for parameter in group["params"]:
+                if parameter.grad is None:  # frozen, or not used: it neither decays nor moves on
+                    places[at].zero_()
+                    at += 1
+                    continue
                 state = self.state[parameter]
                 v, memory = local.direction(gradients[at], values[at], state.get("momentum_buffer"))
                 if memory is not None:
@@ -153,13 +158,15 @@ class Decentralized(torch.optim.Optimizer):
                 at += 1
         return self._v
 
-    def _adopt(self) -> None:
-        """Take a neighbour's newest state and go on at its iteration: this agent was restarted and has no other."""
+    def _adopt(self) -> bool:
+        """Take a neighbour's newest state and go on at its iteration; say whether one was found."""
         found = self.node.newest_state(REJOIN_WAIT)
         if found is not None:
             x, step = found
             self._flat.scatter(x)
-            self.node.t = step
+            self.node.state = self.algorithm.start(x, self.node.place)  # as if this were where it began
+            self.node.begin_at(step)
+        return found is not None
 
     def state_dict(self) -> dict[str, Any]:
         """Return torch's entries, and what the rule keeps besides."""

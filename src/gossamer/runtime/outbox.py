@@ -2,6 +2,7 @@
 
 import queue
 import threading
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -29,10 +30,11 @@ class Outbox:
     def publish(self, step: int, time: int, vectors: Vectors, heard: frozenset[int]) -> int:
         """Make this the newest message; return its bytes, 0 when it was held back.
 
-        A state that is not finite is held back: an agent that has diverged looks dead to its neighbours, and harms
-        none of them.
+        A message that is not finite, in any part, is held back: an agent that has diverged looks dead to its
+        neighbours, and harms none of them.
         """
-        if not bool(torch.isfinite(vectors["x"].sum())):
+        sums = [vectors[part.name].sum().double() for part in self._layout.parts]
+        if not bool(torch.isfinite(torch.stack(sums)).all()):
             self._transport.counts["not finite"] += 1
             return 0
         stamp = Stamp(self._rank, self._incarnation, step, time, self._layout.number, heard)
@@ -88,6 +90,7 @@ class _FromGpu:
                 pinned.copy_(vectors[name], non_blocking=True)
                 vectors[name].record_stream(self._stream)
             place.filled.record(self._stream)
+        torch.cuda.current_stream().wait_event(place.filled)  # or the next step would write over what is copied
         self._filled.put((stamp, place))
         if wait:
             self._filled.join()
@@ -96,10 +99,14 @@ class _FromGpu:
     def _run(self) -> None:
         while (item := self._filled.get()) is not None:
             stamp, place = item
-            place.filled.synchronize()
-            self._send(stamp, place.vectors)
-            self._free.put(place)
-            self._filled.task_done()
+            try:
+                place.filled.synchronize()
+                self._send(stamp, place.vectors)
+            except Exception as error:  # a message that cannot be sent is lost; the next may not be
+                warnings.warn(f"a message was not sent: {error}", RuntimeWarning, stacklevel=1)
+            finally:
+                self._free.put(place)
+                self._filled.task_done()
 
     def close(self) -> None:
         """Stop the thread after what is under way."""

@@ -17,6 +17,10 @@ class Clock:
         self._depth = depth  # iterations that are kept elsewhere; one time more tells what is older than all of them
         self._steps: deque[tuple[int, int]] = deque(maxlen=depth + 1)  # (time, iteration), rising
 
+    def clear(self) -> None:
+        """Forget all."""
+        self._steps.clear()
+
     def add(self, step: int, time: int) -> None:
         """Note that the snapshot of an iteration was taken at this time."""
         self._steps.append((time, step))
@@ -51,6 +55,14 @@ class OwnPast:
         for name in algorithm.totals & set(kept):
             self._rings[name] = Ring(depth, x.double())
         if algorithm.past is Past.WINDOW:
+            self._drift = Drift(self._rings["x"])
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._first = None
+        for ring in self._rings.values():
+            ring.load_state_dict({})
+        if self._drift is not None:
             self._drift = Drift(self._rings["x"])
 
     def push(self, step: int, vectors: Mapping[str, Float[Tensor, "1 _"]]) -> None:

@@ -52,14 +52,13 @@ class Reception:
         like: Float[Tensor, "1 d"],
         *,
         deadline: float | str,
-        across: frozenset[int] = frozenset(),
-        period: int = 1,
+        oldest: int | None = None,
     ) -> None:
         """Make room for messages of agents `like` this one.
 
-        `across` are the neighbours of which only the messages of every `period` iterations count.
+        `oldest`: the age that everything older is taken to have, for rules whose messages are never forgotten.
         """
-        self.deadline, self._across, self._period = deadline, across, period
+        self.deadline, self._oldest = deadline, oldest
         self._layout = layout
         # On a GPU, messages are decoded into pinned memory first, from where the copy runs beside other work.
         self.messages: dict[str, Float[Tensor, "n _"]] = {
@@ -74,8 +73,11 @@ class Reception:
             peer: _Peer(Reader(layout), {name: rows[place] for name, rows in self._landing.items()})
             for place, peer in enumerate(peers)
         }
+
+    def assume(self, x: Float[Tensor, "1 d"]) -> None:
+        """Take neighbours that send parts of their states only to be here, until they say otherwise."""
         for known in self._peers.values():
-            known.reader.assume(like[0].cpu(), known.rows)
+            known.reader.assume(x[0].cpu(), known.rows)
 
     def receive(self, transport: Transport, clock: Clock) -> Held:
         """Look at every neighbour's newest message; return how old what is held is."""
@@ -99,7 +101,7 @@ class Reception:
             if letter is None:
                 return
             known.age = letter.age
-            if letter.stamp.order == known.order or self._is_between(peer, letter):
+            if letter.stamp.order == known.order:
                 return
             if letter.stamp.layout != self._layout.number or letter.payload.numel() != self._layout.length:
                 transport.counts["malformed"] += 1
@@ -127,9 +129,6 @@ class Reception:
         known.order = (-1, -1)  # the rows are mixed: nothing is held until a message was read whole
         return False
 
-    def _is_between(self, peer: int, letter: Letter) -> bool:
-        return peer in self._across and letter.stamp.sequence % self._period != 0
-
     def _note(self, known: _Peer, letter: Letter) -> None:
         stamp, now = letter.stamp, time.monotonic()
         if known.order != (-1, -1):
@@ -144,11 +143,12 @@ class Reception:
             return NOTHING
         if known.age is not None:
             return known.age
-        if time.monotonic() - known.news > self.deadline_of(peer):
-            return NOTHING
         offset = transport.offset(peer)
         age = None if offset is None else clock.age(known.taken + offset)
-        return NOTHING if age is None else age
+        if self._oldest is not None and offset is not None:
+            return self._oldest if age is None else min(age, self._oldest)
+        silent = time.monotonic() - known.news > self.deadline_of(peer)
+        return NOTHING if age is None or silent else age
 
     def deadline_of(self, peer: int) -> float:
         """Return the seconds of silence after which a neighbour counts as dead: as given, or by its usual interval."""

@@ -17,6 +17,7 @@ from gossamer.algorithms.options import describe_options, option
 from gossamer.engine.assembly import completed
 from gossamer.engine.folder import RunFolder
 from gossamer.engine.outline import Outline
+from gossamer.engine.parts import check_device
 from gossamer.errors import UserError
 from gossamer.experiments.processes.evaluate import evaluate
 from gossamer.experiments.processes.records import AgentFolder
@@ -65,8 +66,6 @@ class Processes:
         """Check the ranges, before anything is started."""
         if self.max_restarts < 0:
             raise UserError(f"max_restarts must be 0 or more, got {self.max_restarts}; use for example 3")
-        if self.record is not None and (not self.record.endswith(".csv") or Path(self.record).exists()):
-            raise UserError(f"cannot record to '{self.record}'; give the name of a .csv file that does not exist yet")
         Run(**{name: getattr(self, name) for name in _SHARED})
 
     def run_of(self, made: Outline, name: str) -> Run:
@@ -92,6 +91,8 @@ def read_processes(folder: Path) -> Processes | None:
         return Processes(**values)
     except FileNotFoundError:
         return None
+    except UserError:
+        raise
     except (ValueError, TypeError):
         raise UserError(f"'{folder / RUNTIME_FILE}' is damaged; train anew into another folder") from None
 
@@ -99,6 +100,9 @@ def read_processes(folder: Path) -> Processes | None:
 def check(made: Outline, how: Processes) -> None:
     """Refuse what agents would refuse, each by itself, and what only the simulator does."""
     settings = completed(made.settings, made.task)
+    check_device(settings.device)
+    if how.record is not None and (not how.record.endswith(".csv") or Path(how.record).exists()):
+        raise UserError(f"cannot record to '{how.record}'; give the name of a .csv file that does not exist yet")
     parse_codec(how.compress)
     parse_faults(how.faults or "", made.network.num_agents)
     check_rule(made.algorithm, made.network, plain=not (settings.momentum or settings.weight_decay))
@@ -106,7 +110,7 @@ def check(made: Outline, how: Processes) -> None:
         "precision": (settings.precision, ("float32",)),
         "compile": (settings.compile, (False,)),
         "history": (settings.history, ("state",)),
-        "norm_stats": (settings.norm_stats, ("local", "mixed")),
+        "norm_stats": (settings.norm_stats, ("local",)),
         "execution": (settings.execution, ("auto", "loop")),
     }
     for name, (value, allowed) in only.items():
@@ -133,6 +137,8 @@ def train(
         folder=folder.path,
         max_restarts=how.max_restarts,
     )
+    for rank in plan.ranks:
+        AgentFolder(folder.path, rank).begin()
     report = Launcher(plan, watcher, command=_command).run(stop)
     if how.record is not None:
         merge_traces(folder.path, Path(how.record))

@@ -8,8 +8,8 @@ import signal
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -54,18 +54,21 @@ class Worker:
                 weight_decay=settings.weight_decay,
                 algorithm=made.algorithm,
                 agent=self.agent,
-                buffers=self.module.buffers() if settings.norm_stats == "mixed" else (),
                 share=float(made.share[rank]),
-                rejoin=not AgentFolder(path, rank).saved(),
+                rejoin=self._follows_others or not AgentFolder(path, rank).saved(),
             )
         self.folder = AgentFolder(path, rank)
-        self.folder.begin()
         self._feed, self._fresh = self._make_feed("batches"), self._make_feed("fresh-batches")
         self._stopped = False
         self._sums: dict[str, float] = {}
         self._sent, self._begun = 0, time.monotonic()
-        if self.folder.saved():
+        if self.folder.saved() and not self.optimizer.adopted:
             self._resume()
+
+    @property
+    def _follows_others(self) -> bool:
+        """Whether an agent that returns must go on where the others are, as in lock step: an older iteration is none."""
+        return self.agent.run.lockstep or self.outline.algorithm.waits
 
     def _make_feed(self, purpose: str) -> Feed:
         settings = self.settings
@@ -102,13 +105,14 @@ class Worker:
 
     def _stop(self, *_: object) -> None:
         self._stopped = True
+        self.optimizer.node.hurry()
 
     def _step(self) -> float:
         """Take one step, and note what the metrics tell of it."""
         t = self.optimizer.steps_done
         for group in self.optimizer.param_groups:
             group["lr"] = self.outline.schedule.at(t)
-        loss = float(self.optimizer.step(lambda: self._evaluate(self._feed, t), fresh=self._on_another_batch(t)))
+        loss = float(self.optimizer.step(self._on_batch(t), fresh=lambda: self._apart(self._fresh, t)))
         done = self.optimizer.last
         assert done is not None
         heard = [age for age in done.ages.values() if age >= 0]
@@ -132,8 +136,18 @@ class Worker:
             loss.backward()
         return loss.detach()
 
-    def _on_another_batch(self, t: int) -> Any:
-        return lambda: self._evaluate(self._fresh, t)
+    def _on_batch(self, t: int) -> Callable[[], Tensor]:
+        """Return the closure of a step: its first call is the step's own, later ones leave no trace."""
+        calls = itertools.count()
+        return lambda: self._evaluate(self._feed, t) if next(calls) == 0 else self._apart(self._feed, t)
+
+    def _apart(self, feed: Feed, t: int) -> Tensor:
+        """Evaluate once more; running statistics stay what they are."""
+        before = [buffer.clone() for buffer in self.module.buffers()]
+        loss = self._evaluate(feed, t)
+        for buffer, value in zip(self.module.buffers(), before, strict=True):
+            buffer.copy_(value)
+        return loss
 
     def _record(self) -> None:
         """Evaluate now and add a row to this agent's metrics."""
@@ -167,11 +181,9 @@ class Worker:
         model = {f"model.{name}": value for name, value in self.module.state_dict().items()}
         kept = self.optimizer.state_dict()
         memory = {f"memory.{place}": entry["momentum_buffer"] for place, entry in kept["state"].items() if entry}
-        return {
-            **model,
-            **memory,
-            **{f"node.{name}": value for name, value in self.optimizer.node.state_dict().items()},
-        }
+        node = {f"node.{name}": value for name, value in self.optimizer.node.state_dict().items()}
+        sums = {f"sums.{name}": torch.tensor(value, dtype=torch.float64) for name, value in self._sums.items()}
+        return {**model, **memory, **node, **sums, "sent": torch.tensor(self._sent)}
 
     def _resume(self) -> None:
         state = self.folder.load()
@@ -181,6 +193,8 @@ class Worker:
             parameter = parameters[int(place)]
             self.optimizer.state[parameter]["momentum_buffer"] = memory.to(parameter)
         self.optimizer.node.load_state_dict(part_of(state, "node."))
+        self._sums = {name: float(value) for name, value in part_of(state, "sums.").items()}
+        self._sent = int(state["sent"])
 
 
 def main(path: Path) -> None:

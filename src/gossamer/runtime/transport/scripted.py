@@ -48,6 +48,7 @@ class Scripted(Transport):
         self.inner, self.rank, self.lockstep, self.sends, self.deadline = inner, rank, lockstep, sends, deadline
         self.counts = inner.counts
         self._arrivals = arrivals
+        self.hurried: Callable[[], bool] = lambda: False  # whether waits are to end now
         depth = arrivals.largest_age + 1
         self._lines = {peer: _Line(deque(maxlen=depth)) for peer in peers}
         self._ticks = 0
@@ -56,9 +57,10 @@ class Scripted(Transport):
     def tick(self, step: int) -> None:
         """Take what has arrived, in lock step after waiting for it, and draw how late each message is shown."""
         self.inner.tick(step)
+        begun = time.monotonic()
         for peer, line in self._lines.items():
             if self.lockstep and self.sends(step):
-                self._wait(peer, line, step)
+                self._wait(peer, line, step, begun)
             elif not self.lockstep:
                 self._take(line, self.inner.latest(peer))
         # Agents that do not wait are not at the same iteration, and need not draw alike.
@@ -68,14 +70,21 @@ class Scripted(Transport):
             self._ticks += 1
         self._now, self._step = now, step
 
-    def _wait(self, peer: int, line: _Line, step: int) -> None:
-        """Take the message of this iteration; a peer that is ahead, or was given up, is not waited for."""
-        until = time.monotonic() + (0 if line.lost else self.deadline(peer))
+    def _wait(self, peer: int, line: _Line, step: int, begun: float) -> None:
+        """Take the message of this iteration; a peer that is ahead, or was given up, is not waited for.
+
+        All are waited for from the same moment on. A peer that itself waits for a dead one comes a deadline late, so
+        one that has been heard of since it was given up gets twice the time.
+        """
+        newest = self.inner.latest(peer)
+        if line.lost and newest is not None and newest.stamp.order > line.order:
+            line.lost = False  # there is news
+        until = begun + (0 if line.lost else 2 * self.deadline(peer) if newest is not None else self.deadline(peer))
         while True:
             newest = self.inner.latest(peer)  # before `at`: the other way round, a peer may pass in between unseen
             letter = self.inner.at(peer, step)
             ahead = newest is not None and newest.stamp.sequence > step
-            if letter is not None or ahead or time.monotonic() >= until:
+            if letter is not None or ahead or time.monotonic() >= until or self.hurried():
                 break
             time.sleep(POLL)
         line.lost = letter is None and not ahead

@@ -4,7 +4,7 @@ One thread does all work with sockets; the agent's own thread only copies into a
 holds for its receivers does not grow with their number being slow, stopped or dead: see outbox.py.
 
 With the run's key all traffic is encrypted and both ends prove who they are (CURVE). Without one, sockets listen and
-connect on this host alone; there, other users of the host could read and disturb.
+connect on this host alone; there, other users of the host could read, disturb and bring an agent down.
 """
 
 import atexit
