@@ -67,7 +67,7 @@ class Worker:
 
     @property
     def _follows_others(self) -> bool:
-        """Whether an agent that returns must go on where the others are, as in lock step: an older iteration is none."""
+        """Whether an agent that returns must go on where the others are: in lock step an older iteration is none."""
         return self.agent.run.lockstep or self.outline.algorithm.waits
 
     def _make_feed(self, purpose: str) -> Feed:
