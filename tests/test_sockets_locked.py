@@ -85,6 +85,21 @@ def test_a_server_without_the_right_key_is_told_nothing_and_injects_nothing(who)
             agent.close()
 
 
+def test_a_place_that_is_none_keeps_nobody_from_the_other_peers():
+    where = {0: "tcp://-:5"}
+    sender, receiver = Sockets(1, 3, 100, key=KEY), Sockets(2, 3, 100, key=KEY, where=where.get)
+    try:
+        for agent in (sender, receiver):
+            agent.open(LENGTH)
+        publish(sender, 1, 100, 3, LENGTH)
+        where[1] = sender.endpoint
+        until(lambda: has(receiver, 1, 3))
+        assert receiver.counts["refused"] and receiver.counts["failed"] == 0
+    finally:
+        sender.close()
+        receiver.close()
+
+
 class Relay:
     """Hands bytes on between one client and a server, and keeps a copy of those that the server says."""
 

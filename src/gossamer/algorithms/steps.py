@@ -29,9 +29,14 @@ def mix_part(own: Float[Tensor, "a d"], inbox: Inbox, weights: Weights, name: st
 def _mix_heard(
     own: Float[Tensor, "a d"], fresh: Float[Tensor, "n d"], inbox: Inbox, weights: Weights, name: str
 ) -> Float[Tensor, "a d"]:
-    share = 1 / weights.mass
-    mixed = _mix(own, fresh, weights.own * share, scale_rows(share, weights.fresh))
+    share, of_fresh, elsewhere = 1 / weights.mass, weights.fresh, []
     for late in inbox.late:
+        if late.message[name] is fresh:  # one agent alone holds messages of all ages in the same rows: one product does
+            of_fresh = of_fresh + late.weights
+        else:
+            elsewhere.append(late)
+    mixed = _mix(own, fresh, weights.own * share, scale_rows(share, of_fresh))
+    for late in elsewhere:
         add_product(mixed, scale_rows(share, late.weights), late.message[name])
     return mixed
 

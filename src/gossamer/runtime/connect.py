@@ -65,7 +65,8 @@ def connect(run: Run, network: Network, incarnation: int) -> Connection:
         for peer in range(run.agents) if run.rank == 0 else ():
             book.watch(f"ages/{peer}")
         book.watch("discovery")
-    links: Transport = Links(peers, shared, sockets, lambda peer: _same_host(book, run, peer))
+    only = sockets if shared is None else shared if sockets is None else None
+    links: Transport = only or Links(peers, shared, sockets, lambda peer: _same_host(book, run, peer))
     if run.faults:
         faults = parse_faults(run.faults, run.agents)
         links = Faulty(links, faults, run.rank, run.seed, restarts=run.restarts)

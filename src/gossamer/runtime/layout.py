@@ -53,13 +53,9 @@ class Layout:
             for name in parts_sent(algorithm.message, plain=plain)
         ]
         self.lengths = [part.codec.encoder(part.kind, part.size, part.dtype).length for part in self.parts]
+        self.length = sum(self.lengths)  # the bytes of a payload
         text = ";".join(f"{part.name},{part.size},{part.dtype},{part.codec.text}" for part in self.parts)
         self.number = zlib.crc32(f"{algorithm.name};{segments};{text}".encode())
-
-    @property
-    def length(self) -> int:
-        """The bytes of a payload."""
-        return sum(self.lengths)
 
 
 class Writer:
@@ -87,16 +83,13 @@ class Reader:
         self._decoders: dict[str, Decoder] = {
             part.name: part.codec.decoder(part.kind, part.size, part.dtype) for part in layout.parts
         }
+        # Whether a payload changes parts of the rows only, so that one that is not whole would do lasting harm.
+        self.builds_on_rows = any(decoder.kept for decoder in self._decoders.values())
 
     @property
     def complete(self) -> bool:
         """Whether every number of the rows has been sent at least once, or was assumed."""
-        return all(decoder.complete for decoder in self._decoders.values())
-
-    @property
-    def builds_on_rows(self) -> bool:
-        """Whether a payload changes parts of the rows only, so that one that is not whole would do lasting harm."""
-        return any(decoder.kept for decoder in self._decoders.values())
+        return not self.builds_on_rows or all(decoder.complete for decoder in self._decoders.values())
 
     def assume(self, x: Float[Tensor, " d"], rows: Mapping[str, Float[Tensor, " _"]]) -> None:
         """Take the peer to be where this agent is, number by number, until it says otherwise: then nothing pulls."""
@@ -107,7 +100,10 @@ class Reader:
 
     def read(self, payload: Tensor, rows: Mapping[str, Float[Tensor, " _"]]) -> None:
         """Decode a payload into one row a part."""
-        begin = 0
-        for part, length in zip(self.layout.parts, self.layout.lengths, strict=True):
+        begin, parts = 0, self.layout.parts
+        if len(parts) == 1:
+            self._decoders[parts[0].name].decode(payload, rows[parts[0].name])
+            return
+        for part, length in zip(parts, self.layout.lengths, strict=True):
             self._decoders[part.name].decode(payload[begin : begin + length], rows[part.name])
             begin += length

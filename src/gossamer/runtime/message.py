@@ -4,8 +4,9 @@ Nothing here is ever unpickled. A header that does not fit, or a payload of anot
 the receiver drops it and counts it, and never fails.
 """
 
+import functools
 import struct
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -23,8 +24,7 @@ class Malformed(ValueError):
     """Bytes that are no message of this run."""
 
 
-@dataclass(frozen=True)
-class Stamp:
+class Stamp(NamedTuple):
     """Who took a snapshot, and when."""
 
     sender: int
@@ -50,7 +50,6 @@ def checksum(payload: Tensor) -> int:
 
 def pack_header(stamp: Stamp, num_agents: int, length: int, total: int = 0) -> bytes:
     """Return the header, with one bit an agent for those who were heard."""
-    bits = sum(1 << agent for agent in stamp.heard)
     fixed = _HEADER.pack(
         MAGIC,
         VERSION,
@@ -63,7 +62,7 @@ def pack_header(stamp: Stamp, num_agents: int, length: int, total: int = 0) -> b
         length,
         total,
     )
-    return fixed + bits.to_bytes(_bitmap_bytes(num_agents), "little")
+    return fixed + _bitmap_of(stamp.heard, num_agents)
 
 
 def header_bytes(num_agents: int) -> int:
@@ -82,8 +81,18 @@ def unpack_header(header: bytes | memoryview, num_agents: int) -> tuple[Stamp, i
     magic, version, sender, incarnation, sequence, time, layout, agents, length, total = _HEADER.unpack_from(header)
     if magic != MAGIC or version != VERSION or agents != num_agents or sender >= num_agents:
         raise Malformed("a header of something else")
-    bits = int.from_bytes(header[HEADER_BYTES:], "little")
+    heard = _agents_of(bytes(header[HEADER_BYTES:]), num_agents)
+    return Stamp(sender, incarnation, sequence, time, layout, heard), length, total
+
+
+@functools.lru_cache(maxsize=1024)
+def _agents_of(bitmap: bytes, num_agents: int) -> frozenset[int]:
+    bits = int.from_bytes(bitmap, "little")
     if bits >> num_agents:
         raise Malformed("a header that names agents who are not there")
-    heard = frozenset(agent for agent in range(num_agents) if bits >> agent & 1)
-    return Stamp(sender, incarnation, sequence, time, layout, heard), length, total
+    return frozenset(agent for agent in range(num_agents) if bits >> agent & 1)
+
+
+@functools.lru_cache(maxsize=1024)
+def _bitmap_of(agents: frozenset[int], num_agents: int) -> bytes:
+    return sum(1 << agent for agent in agents).to_bytes(_bitmap_bytes(num_agents), "little")

@@ -138,7 +138,9 @@ class Node:
         if isinstance(self._transport, Scripted) and self._lockstep:
             self._inbox.everyone = self._transport.ages  # which each agent can draw for all
         inbox, weights = self._inbox.sort(t, vectors, held)
-        own = replace(own, previous=self._past.previous(t), sent=sent)
+        previous = self._past.previous(t)
+        if previous is not None or sent:
+            own = replace(own, previous=previous, sent=sent)
         update = self.algorithm.step(own, inbox, weights, self._noise(t))
         self.state, self.t = dict(update.state), t + 1
         ages = dict(zip(self.senders, held.ages, strict=True))

@@ -1,6 +1,9 @@
 """From what an agent holds of its neighbours to the inbox and the weights of a rule: current, late, or silent."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
+from itertools import compress
+from operator import and_
+from typing import Generic, TypeVar
 
 import torch
 
@@ -13,6 +16,26 @@ from gossamer.runtime.reception import Held, Reception
 from gossamer.shapes import Bool, Float, Int, Tensor
 
 MOST_KEPT = 256  # weights for so many sets of current links are kept
+
+
+Flags = tuple[bool, ...]  # one a neighbour
+Made = TypeVar("Made")
+
+
+class _Kept(Generic[Made]):
+    """What was made lately, by what it was made from; nobody must change it."""
+
+    def __init__(self) -> None:
+        self._made: dict[Hashable, Made] = {}
+
+    def get(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """Return what belongs to a key, made now if it is not there."""
+        found = self._made.get(key)
+        if found is None:
+            if len(self._made) == MOST_KEPT:
+                self._made.clear()
+            found = self._made[key] = make()
+        return found
 
 
 class Sorting:
@@ -38,62 +61,71 @@ class Sorting:
         self._rank, self._senders = int(place.agents), place.senders.tolist()
         self._w = place.network.W[self._rank, self._senders]
         self._alias = aliases(plain=plain)
-        self._weighed: dict[tuple[bytes, bytes], Weights] = {}
+        # Small tensors take longer to make than to keep, and a step needs the same few again and again.
+        self._weighed: _Kept[Weights] = _Kept()
+        self._masks: _Kept[Tensor] = _Kept()
+        self._late: _Kept[Tensor] = _Kept()
 
     def sort(self, t: int, vectors: Mapping[str, Float[Tensor, "1 _"]], held: Held) -> tuple[Inbox, Weights]:
         """Return the inbox of iteration t, at which the agent itself has sent these vectors, and its weights."""
-        x, names = vectors["x"], self.algorithm.message
-        ages, new = self._kept(torch.tensor(held.ages, dtype=torch.int64)), torch.tensor(held.new, dtype=torch.bool)
-        reliable = (ages >= 0) & (ages <= self.tolerance)
-        late = (ages > self.tolerance) & self.algorithm.hears_late
-        self.heard = frozenset(
-            sender for sender, current in zip(self._senders, reliable.tolist(), strict=True) if current
-        )
+        x, names, new = vectors["x"], self.algorithm.message, tuple(held.new)
+        ages = self._kept(held.ages)
+        reliable = tuple(0 <= age <= self.tolerance for age in ages)
+        late = tuple(age > self.tolerance for age in ages) if self.algorithm.hears_late else (False,) * len(ages)
+        self.heard = frozenset(compress(self._senders, reliable))
         received = self.reception.messages
         message = {name: received[self._alias.get(name, name)] for name in names}
-        groups = {age: late & (ages == age) for age in sorted(set(ages[late].tolist()))}
+        groups = {age: tuple(other == age for other in ages) for age in sorted(set(compress(ages, late)))}
         drifts = self.past.drifts(t, groups)
         of_age = tuple(
             Late(
                 age,
-                (self._w * group)[None].to(x),
+                self._late_weights(group, x),
                 message,
                 self.past.message(t - age),
                 drifts.get(age),
-                (new & group)[None].to(x.device),
+                self._both(new, group, x.device),
             )
             for age, group in groups.items()
         )
         # A rule whose messages hold no state asks for none.
-        fresh = message.get("x", x[:1, :1].expand(len(self._senders), x.shape[1]))
+        fresh = message["x"] if "x" in message else x[:1, :1].expand(len(self._senders), x.shape[1])
         own = {name: vectors[self._alias.get(name, name)] for name in names}
-        inbox = Inbox(fresh, of_age, message, own, (new & reliable)[None].to(x.device))
-        return inbox, self._weights(reliable, late).to(x)
+        inbox = Inbox(fresh, of_age, message, own, self._both(new, reliable, x.device))
+        return inbox, self._weights(reliable, late, x)
 
-    def _kept(self, ages: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
+    def _kept(self, ages: list[int]) -> list[int]:
         """Forget what is older than the own past, but for totals, which are never forgotten."""
         if self.algorithm.totals:
-            return ages.clamp(max=self.oldest)
-        return torch.where(ages <= self.oldest, ages, NOTHING)
+            return [min(age, self.oldest) for age in ages]
+        return [age if age <= self.oldest else NOTHING for age in ages]
 
-    def _weights(self, reliable: Bool[Tensor, " n"], late: Bool[Tensor, " n"]) -> Weights:
+    def _both(self, new: Flags, group: Flags, device: torch.device) -> Bool[Tensor, "1 n"]:
+        """Return who is in both sets, as a rule sees it."""
+        both = tuple(map(and_, new, group))
+        return self._masks.get(both, lambda: torch.tensor([both], dtype=torch.bool, device=device))
+
+    def _late_weights(self, group: Flags, x: Tensor) -> Float[Tensor, "1 n"]:
+        return self._late.get(group, lambda: (self._w * torch.tensor(group))[None].to(x))
+
+    def _weights(self, reliable: Flags, late: Flags, x: Tensor) -> Weights:
         """Return this agent's row of the weights."""
-        current = self._current_links(reliable)
-        key = (current.numpy().tobytes(), late.numpy().tobytes())
-        if key not in self._weighed:
-            if len(self._weighed) == MOST_KEPT:
-                self._weighed.clear()
-            all_late = torch.zeros_like(current)
-            all_late[self._rank, self._senders] = late
-            whole, row = weigh(self.place.network, current, all_late), slice(self._rank, self._rank + 1)
-            self._weighed[key] = Weights(
-                own=whole.own[row],
-                fresh=whole.fresh[row, self._senders],
-                mass=whole.mass[row],
-                clip_own=whole.clip_own[row],
-                clip_fresh=whole.clip_fresh[row, self._senders],
-            )
-        return self._weighed[key]
+        everyone = self.everyone
+        told = tuple(map(self.reception.heard_by, self._senders)) if everyone is None else everyone.numpy().tobytes()
+        return self._weighed.get((reliable, late, told), lambda: self._weigh(reliable, late).to(x))
+
+    def _weigh(self, reliable: Flags, late: Flags) -> Weights:
+        current = self._current_links(torch.tensor(reliable, dtype=torch.bool))
+        all_late = torch.zeros_like(current)
+        all_late[self._rank, self._senders] = torch.tensor(late, dtype=torch.bool)
+        whole, row = weigh(self.place.network, current, all_late), slice(self._rank, self._rank + 1)
+        return Weights(
+            own=whole.own[row],
+            fresh=whole.fresh[row, self._senders],
+            mass=whole.mass[row],
+            clip_own=whole.clip_own[row],
+            clip_fresh=whole.clip_fresh[row, self._senders],
+        )
 
     def _current_links(self, reliable: Bool[Tensor, " n"]) -> Bool[Tensor, "all all"]:
         """Return which links are current: the own as seen, a neighbour's as it said, others as if all were.

@@ -7,7 +7,7 @@ dead costs no memory and no time. A receiver never waits for a sender: it looks 
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from gossamer.runtime.message import Stamp
 from gossamer.shapes import Tensor
@@ -19,7 +19,7 @@ def _always() -> bool:
     return True
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Letter:
     """A message as it arrived.
 
@@ -29,7 +29,7 @@ class Letter:
     stamp: Stamp
     payload: Tensor  # uint8, one dimension, contiguous
     age: int | None = None  # in iterations of the receiver; None: to be told from the sender's clock
-    intact: Callable[[], bool] = field(default=_always)
+    intact: Callable[[], bool] = _always
 
 
 class Transport(ABC):

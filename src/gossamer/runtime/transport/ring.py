@@ -25,7 +25,6 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from gossamer.runtime.message import Malformed, header_bytes
@@ -86,38 +85,39 @@ class Ring:
     def __init__(self, descriptor: int, shape: Shape, write: bool) -> None:
         self.shape = shape
         self._map = mmap.mmap(descriptor, shape.file, access=mmap.ACCESS_WRITE if write else mmap.ACCESS_READ)
-        self._words: npt.NDArray[np.uint64] = np.frombuffer(self._map, dtype=np.uint64)
+        self._words = memoryview(self._map).cast("Q")
         with warnings.catch_warnings():  # torch has no tensors that are only read, and warns of this one
             warnings.simplefilter("ignore")
             self._bytes = torch.frombuffer(self._map, dtype=torch.uint8)
         status = os.fstat(descriptor)
         self.identity = status.st_dev, status.st_ino
+        # Where slots begin, and views of their payloads: worked out once, as every message asks for them.
+        self._starts = [_aligned(_FILE_HEADER) + slot * shape.slot for slot in range(SLOTS)]
+        begins = [start + shape.payload for start in self._starts]
+        self._payloads = [self._bytes[begin : begin + shape.length] for begin in begins]
 
     def __getitem__(self, name: str) -> int:
         """Return a word of the file's header."""
-        return int(self._words.item(_WORD[name]))
+        return self._words[_WORD[name]]
 
     def __setitem__(self, name: str, value: int) -> None:
         self._words[_WORD[name]] = value
 
-    def _slot(self, counter: int) -> int:
-        return _aligned(_FILE_HEADER) + counter % SLOTS * self.shape.slot
-
     def whole(self, counter: int) -> bool:
         """Tell whether the message of this number is there, all of it."""
-        word = self._slot(counter) // 8
+        word = self._starts[counter % SLOTS] // 8
         # End first: once it is seen, so is all that was written before it.
-        return bool(self._words.item(word + 1) == counter and self._words.item(word) == counter)
+        return self._words[word + 1] == counter == self._words[word]
 
     def header(self, counter: int) -> bytes:
         """Return a copy of a message's header."""
-        start = self._slot(counter) + _COUNTERS
+        start = self._starts[counter % SLOTS] + _COUNTERS
         return self._map[start : start + self.shape.header]
 
     def payload(self, counter: int, length: int) -> Tensor:
         """Return a view of the first bytes of a message's payload."""
-        start = self._slot(counter) + self.shape.payload
-        return self._bytes[start : start + length]
+        whole = self._payloads[counter % SLOTS]
+        return whole if length == self.shape.length else whole[:length]
 
     def claim(self, incarnation: int) -> None:
         """Say whose the ring is from now on."""
@@ -127,13 +127,13 @@ class Ring:
 
     def begin(self, counter: int, header: bytes) -> None:
         """Start to write a message: from here on its slot is not whole."""
-        start = self._slot(counter)
+        start = self._starts[counter % SLOTS]
         self._words[start // 8] = counter
         self._map[start + _COUNTERS : start + _COUNTERS + len(header)] = header
 
     def finish(self, counter: int) -> None:
         """Make the message that was written the newest."""
-        self._words[self._slot(counter) // 8 + 1] = counter
+        self._words[self._starts[counter % SLOTS] // 8 + 1] = counter
         self["head"] = counter
 
 

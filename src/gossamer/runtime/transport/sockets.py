@@ -180,7 +180,10 @@ class Sockets(Transport):
                 self._poller.unregister(asking.socket)
                 asking.disconnect()
             if endpoint is not None:
-                asking.connect(self._context, sizes, endpoint)
+                try:
+                    asking.connect(self._context, sizes, endpoint)
+                except zmq.ZMQError:  # no address after all; the other peers are not to blame
+                    self.counts["refused"] += 1
 
     def _shut(self) -> None:
         """Close the server before its door, so that nobody slips in."""
