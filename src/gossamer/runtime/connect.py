@@ -53,7 +53,7 @@ def connect(run: Run, network: Network, incarnation: int) -> Connection:
             incarnation,
             address=run.address,
             key=key,
-            where=lambda peer: _endpoint(book, peer),
+            where=lambda peer: None if shared and _same_host(book, run, peer) else _endpoint(book, peer),
             run=run.run,
             in_order=run.lockstep,
         )
