@@ -14,7 +14,14 @@ folder = Path(sys.argv[1])
 run = read_environment()
 paths = {}
 for number, (world, text) in enumerate((world, text) for world in worlds_of_processes() for text in CORE):
-    settings = {"run": f"{run.run}-{number}", "lockstep": True, "max_age": 200, "seed": world.seed}
+    settings = {
+        "run": f"{run.run}-{number}",
+        "lockstep": True,
+        "max_age": 200,
+        "seed": world.seed,
+        "deadline": 60.0,
+        "meet": 60.0,
+    }
     with gm.Agent(type(run)(**{**vars(run), **settings}), world.network) as agent:
         smooth, i = world.smooth, agent.rank
         paths[f"{number}"] = path_of(

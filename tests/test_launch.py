@@ -30,7 +30,11 @@ def test_every_agent_is_told_who_it_is(tmp_path, monkeypatch):
     assert not report.failed and not report.interrupted and watcher.events == []
     for rank in range(3):
         (life,) = lives(tmp_path, rank)
-        own = {name: value for name, value in life["environ"].items() if name.startswith("GOSSAMER_")}
+        own = {
+            name: value
+            for name, value in life["environ"].items()
+            if name.startswith("GOSSAMER_") and name != "GOSSAMER_DATA"
+        }
         assert own == {
             "GOSSAMER_RANK": str(rank),
             "GOSSAMER_AGENTS": "3",

@@ -27,7 +27,7 @@ from gossamer.state.checkpoint import part_of
 
 POLL = 0.002  # seconds between two looks while an agent waits to begin
 MOST_STEPS = 2**40  # an iteration beyond is no iteration
-LOCKSTEP_DEADLINE = 15.0  # seconds that a neighbour is waited for in lock step
+LOCKSTEP_DEADLINE = 30.0  # seconds that a neighbour is waited for in lock step
 
 
 class Node:
