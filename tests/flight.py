@@ -25,6 +25,7 @@ class Flight:
         self.data = folder / "data"
         self.data.mkdir(parents=True)
         command = [sys.executable, "-m", "gossamer", "launch", "--network", f"complete:{agents}", "--json"]
+        command += ["--algorithm", "dm-asgd"]  # PC-ASGD extrapolates what a dead agent last said (docs/LOG.md)
         command += ["--out", str(folder / "launch"), *launch, str(SCRIPT), str(self.data), *script]
         path = os.pathsep.join(filter(None, [SOURCE, os.environ.get("PYTHONPATH")]))
         self.process = subprocess.Popen(
@@ -71,7 +72,7 @@ class Flight:
         os.kill(self.pid(rank), number)
         return time.monotonic()
 
-    def end(self, at_least: int = 240, seconds: float = 120) -> dict:
+    def end(self, at_least: int = 400, seconds: float = 120) -> dict:
         """Let all agents make some more steps and end well; return what the launcher says."""
         last = max(at_least, *(self.step(rank) + 60 for rank in range(self.agents)))
         (self.data / "new").write_text(str(last))

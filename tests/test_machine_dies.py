@@ -135,8 +135,7 @@ def test_a_partition_heals(tmp_path, undisturbed):
 @pytest.mark.timeout(400)
 def test_twenty_random_kills_over_one_run(tmp_path, undisturbed):
     chance = random.Random(5)
-    # DM-ASGD, as PC-ASGD extrapolates what a dead agent last said until its deadline, twenty times over (docs/LOG.md).
-    with flight(tmp_path, "--max-restarts", "20", "--algorithm", "dm-asgd", script=("--pace", "0.1")) as run:
+    with flight(tmp_path, "--max-restarts", "20", script=("--pace", "0.1")) as run:
         run.wait_for_step(WARM)
         kills = [0] * run.agents
         while sum(kills) < 20:
