@@ -122,13 +122,16 @@ def test_a_partition_heals(tmp_path, undisturbed):
         run.wait_for_step(WARM + 150)
         run.end()
         rows = [tuple(map(int, line.split(","))) for line in (tmp_path / "t.csv").read_text().splitlines()[1:]]
-        across = [(step, age) for step, sender, to, age in rows if (sender < 2) != (to < 2)]
-        apart = [age for step, age in across if WARM + 50 <= step < WARM + 90]
-        healed = [age for step, age in across if step > WARM + 110]
-        assert not apart or min(apart) > 30
-        assert healed and sorted(healed)[len(healed) // 2] <= 5
+        # A row is written where an age changes, so the last one of a link holds to the end.
+        across = {(sender, to): [] for sender in range(4) for to in range(4) if (sender < 2) != (to < 2)}
+        for step, sender, to, age in rows:
+            across.get((sender, to), []).append((step, age))
+        for ages in across.values():
+            apart = [age for step, age in ages if WARM + 50 <= step < WARM + 90]
+            assert not apart or min(apart) > 30
+            assert ages[-1][0] >= WARM + 80 and ages[-1][1] <= 5
         inside = [age for step, sender, to, age in rows if (sender < 2) == (to < 2) and step > 10]
-        assert sorted(inside)[len(inside) // 2] <= 2
+        assert not inside or sorted(inside)[len(inside) // 2] <= 2
         assert run.accuracy() >= undisturbed - POINT
 
 
