@@ -37,7 +37,7 @@ def undisturbed(tmp_path_factory):
         return run.accuracy()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("transport", ["shared", "sockets"])
 def test_two_agents_are_killed_one_after_the_other(tmp_path, transport, undisturbed):
     with flight(tmp_path, "--transport", transport) as run:
@@ -60,7 +60,7 @@ def test_two_agents_are_killed_one_after_the_other(tmp_path, transport, undistur
         assert not shared_memory_of(result["run"])
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(600)
 def test_an_agent_returns_from_its_checkpoint(tmp_path, undisturbed):
     with flight(tmp_path, script=("--save-every", "20")) as run:
         run.wait_for_step(WARM + 5)
@@ -72,7 +72,7 @@ def test_an_agent_returns_from_its_checkpoint(tmp_path, undisturbed):
         assert run.accuracy() >= undisturbed - POINT
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("transport", ["shared", "sockets"])
 def test_an_agent_stands_still_for_five_seconds(tmp_path, transport, undisturbed):
     with flight(tmp_path, "--transport", transport) as run:
@@ -86,7 +86,7 @@ def test_an_agent_stands_still_for_five_seconds(tmp_path, transport, undisturbed
         assert run.accuracy() >= undisturbed - POINT
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(600)
 def test_the_address_book_is_killed(tmp_path, undisturbed):
     with flight(tmp_path, "--transport", "sockets") as run:
         run.wait_for_step(WARM)
@@ -115,7 +115,7 @@ def book_of(run: Flight) -> int:
     raise AssertionError("there is no book")
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(600)
 def test_a_partition_heals(tmp_path, undisturbed):
     faults = f"partition:0,1/2,3@{WARM}..{WARM + 90}"
     with flight(tmp_path, "--faults", faults, "--record", str(tmp_path / "t.csv")) as run:
@@ -135,7 +135,7 @@ def test_a_partition_heals(tmp_path, undisturbed):
         assert run.accuracy() >= undisturbed - POINT
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_twenty_random_kills_over_one_run(tmp_path, undisturbed):
     chance = random.Random(5)
     with flight(tmp_path, "--max-restarts", "20", script=("--pace", "0.1")) as run:

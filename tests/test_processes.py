@@ -26,7 +26,7 @@ def in_processes(folder, how=None, **settings):
     return train(made, RunFolder.create(folder, made.settings, made.network), how or Processes(engine="processes"))
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("algorithm", "transport"), [("pc-asgd", "shared"), ("dm-asgd", "sockets")])
 def test_a_whole_digits_run_is_the_simulators(tmp_path, algorithm, transport):
     settings = {"algorithm": algorithm, "momentum": 0.5}
@@ -47,7 +47,7 @@ def test_a_whole_digits_run_is_the_simulators(tmp_path, algorithm, transport):
     assert [row["step"] for row in rows] == [row["step"] for row in expected.history]
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(600)
 def test_free_running_agents_learn_too(tmp_path):
     summary = in_processes(tmp_path / "run", network="clusters:2,2", delay="0", algorithm="dm-asgd", epochs=15)
     assert (
@@ -56,7 +56,7 @@ def test_free_running_agents_learn_too(tmp_path):
     assert summary["restarts"] == [0, 0, 0, 0]
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(600)
 def test_an_agent_that_kills_itself_returns_from_its_checkpoint(tmp_path):
     how = Processes(engine="processes", faults="kill:1@60")
     settings = {"network": "complete:3", "delay": "0", "algorithm": "d-asgd", "epochs": 6, "checkpoint_every": 1}
@@ -66,12 +66,13 @@ def test_an_agent_that_kills_itself_returns_from_its_checkpoint(tmp_path):
     assert steps[-1] == summary["iterations"]
 
 
+@pytest.mark.timeout(600)
 def test_a_run_that_diverges_says_so(tmp_path):
     summary = in_processes(tmp_path / "run", network="complete:2", delay="0", algorithm="d-asgd", lr=1e30, epochs=2)
     assert "use a smaller --lr" in summary["status"]
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(600)
 def test_ctrl_c_saves_and_resume_goes_on(tmp_path, capsys):
     folder = tmp_path / "run"
     flags = [

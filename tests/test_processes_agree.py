@@ -15,7 +15,7 @@ from test_engines_agree import CORE, make, worlds_of_processes
 SCRIPT = Path(__file__).parent / "lockstep_agent.py"
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("transport", ["shared", "sockets"])
 def test_processes_in_lock_step_reproduce_the_trajectory(tmp_path, transport, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([SOURCE, str(SCRIPT.parent)]))
