@@ -6,6 +6,7 @@ import torch
 
 from gossamer.errors import UserError
 from gossamer.runtime.transport import sockets
+from gossamer.runtime.transport.answering import Answering
 from gossamer.runtime.transport.base import KEPT
 from gossamer.runtime.transport.sockets import Sockets
 from peers import has, payload, publish, several, stamp, until
@@ -262,3 +263,46 @@ def test_closing_takes_no_time_and_leaves_no_thread():
     assert time.monotonic() - begun < 2
     publish(agents[0], 0, 100, 2, LENGTH)  # harmless, if useless
     assert not [thread for thread in set(threading.enumerate()) - before if thread.name.startswith("gossamer")]
+
+
+def slow_to_answer(monkeypatch, seconds):
+    answer = Answering.answer
+
+    def late(self, outbox):
+        time.sleep(seconds)
+        answer(self, outbox)
+
+    monkeypatch.setattr(Answering, "answer", late)
+
+
+def test_who_flushes_before_it_leaves_leaves_its_last_message(monkeypatch):
+    with several(3, LENGTH) as (agents, _):
+        publish(agents[0], 0, 100, 0, LENGTH)
+        for rank in (1, 2):
+            until(lambda: has(agents[rank], 0, 0))  # noqa: B023
+        slow_to_answer(monkeypatch, 0.2)
+        for sequence in range(1, 4):  # more than one that has not left
+            publish(agents[0], 0, 100, sequence, LENGTH)
+        agents[0].flush(8.0)
+        agents[0].close()
+        assert all(has(agents[rank], 0, 3) for rank in (1, 2))
+
+
+def test_a_flush_does_not_wait_for_who_has_left_and_not_for_ever():
+    with several(2, LENGTH) as (agents, _):
+        agents[0].flush(8.0)  # nothing was published
+        publish(agents[0], 0, 100, 0, LENGTH)
+        until(lambda: has(agents[1], 0, 0))
+        agents[1].close()
+        publish(agents[0], 0, 100, 1, LENGTH)
+        begun = time.monotonic()
+        agents[0].flush(8.0)
+        assert time.monotonic() - begun < 6
+    with several(2, LENGTH) as (agents, _):
+        publish(agents[0], 0, 100, 0, LENGTH)
+        until(lambda: has(agents[1], 0, 0))
+        agents[1]._peers[0].send_due = lambda now: False  # it takes what comes and asks for no more
+        publish(agents[0], 0, 100, 1, LENGTH)
+        begun = time.monotonic()
+        agents[0].flush(0.3)
+        assert 0.3 <= time.monotonic() - begun < 6

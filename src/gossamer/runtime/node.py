@@ -27,6 +27,7 @@ from gossamer.state.checkpoint import part_of
 
 POLL = 0.002  # seconds between two looks while an agent waits to begin
 MOST_STEPS = 2**40  # an iteration beyond is no iteration
+FAREWELL = 10.0  # seconds that an agent stays for neighbours that have not taken its last message
 LOCKSTEP_DEADLINE = 30.0  # seconds that a neighbour is waited for in lock step
 
 
@@ -183,8 +184,10 @@ class Node:
             self._transport.hurried = lambda: True
 
     def close(self) -> None:
-        """Send what is still under way."""
+        """Send what is still under way; those who wait for every message of this agent get the last one too."""
         self._outbox.close()
+        if self._lockstep:
+            self._transport.flush(FAREWELL)
 
     def _meet(self) -> None:
         """Wait for the neighbours' first messages, so that agents begin together; for a while only."""

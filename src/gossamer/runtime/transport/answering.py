@@ -14,7 +14,7 @@ import zmq
 from gossamer.runtime.message import Malformed
 from gossamer.runtime.transport.admission import rank_of
 from gossamer.runtime.transport.outbox import Loan, Outbox
-from gossamer.runtime.transport.requests import Answer, Ask, Echo, Envelope, Probe, pack_reply, unpack_request
+from gossamer.runtime.transport.requests import Answer, Ask, Echo, Envelope, Order, Probe, pack_reply, unpack_request
 from gossamer.runtime.transport.tuning import Sizes, Socket, receive
 
 MOST_AT_ONCE = 64  # requests that are read before everything else has its turn
@@ -99,6 +99,21 @@ class Answering:
                 asker.ask = None
                 if self._send(outbox, asker.connection, ask.number, loan):
                     asker.answered, asker.since = ask.number, time.monotonic()
+
+    def all_have(self, newest: Order | None) -> bool:
+        """Say whether every peer has this message, as its next request says, or is gone."""
+        return newest is None or all(self._has(asker, newest) for asker in self._askers.values())
+
+    def _has(self, asker: _Asker, newest: Order) -> bool:
+        if asker.ask is not None and asker.ask.newer_than is not None and asker.ask.newer_than >= newest:
+            return True
+        try:  # an echo to no probe, which a peer that is still there drops
+            self._socket.send_multipart([asker.connection, pack_reply(Echo(0, 0, 0, self._incarnation))], zmq.NOBLOCK)
+        except zmq.Again:
+            return False
+        except zmq.ZMQError:
+            return True  # there is no such connection any more
+        return False
 
     def _send(self, outbox: Outbox, connection: bytes, number: int, loan: Loan) -> bool:
         try:

@@ -64,6 +64,9 @@ class Transport(ABC):
         """Return the nanoseconds to add to a peer's clock to have this agent's; None while that is unknown."""
         return 0
 
+    def flush(self, seconds: float) -> None:  # noqa: B027 - what is written to memory stays there
+        """Wait until all who listen have the newest message, or have left themselves; for so long at most."""
+
     @abstractmethod
     def close(self) -> None:
         """Leave: stop threads, close sockets, remove what would be left behind."""

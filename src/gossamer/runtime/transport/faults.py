@@ -218,6 +218,10 @@ class Faulty(Transport):
         """Return the offset that was measured below."""
         return self._inner.offset(peer)
 
+    def flush(self, seconds: float) -> None:
+        """Wait for what lies below."""
+        self.inner.flush(seconds)
+
     def close(self) -> None:
         """Close what lies below."""
         self._inner.close()

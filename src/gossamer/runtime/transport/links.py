@@ -95,6 +95,11 @@ class Links(Transport):
         transport = self._to(peer)
         return None if transport is None else transport.offset(peer)
 
+    def flush(self, seconds: float) -> None:
+        """Wait for both."""
+        for transport in self._opened:
+            transport.flush(seconds)
+
     def close(self) -> None:
         """Close both, the second one even where the first one fails to."""
         try:

@@ -68,6 +68,12 @@ class Outbox:
         with self._lock:
             self._kept.append(Published(stamp.order, header, buffer))
 
+    @property
+    def newest(self) -> Order | None:
+        """Which message is the newest."""
+        with self._lock:
+            return self._kept[-1].order if self._kept else None
+
     def _free_buffer(self) -> Tensor:
         self._loans = [loan for loan in self._loans if not loan.over]
         used = {id(message.payload) for message in (*self._kept, *(loan.message for loan in self._loans))}

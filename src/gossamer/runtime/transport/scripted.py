@@ -129,6 +129,10 @@ class Scripted(Transport):
         """Return the offset that was measured below."""
         return self.inner.offset(peer)
 
+    def flush(self, seconds: float) -> None:
+        """Wait for what lies below."""
+        self.inner.flush(seconds)
+
     def close(self) -> None:
         """Close what lies below."""
         self.inner.close()

@@ -80,7 +80,7 @@ class Sockets(Transport):
         self._look_up_at = 0.0
         self._poller = zmq.Poller()
         self._bell = Bell()
-        self._closing = threading.Event()
+        self._closing, self._served, self._flushing = threading.Event(), threading.Event(), False
         self._thread = threading.Thread(target=self._run, name=f"gossamer-sockets-{rank}", daemon=True)
         self._thread.start()
         atexit.register(self.close)
@@ -117,6 +117,15 @@ class Sockets(Transport):
     def offset(self, peer: int) -> int | None:
         """Return what the probes say."""
         return self._peers[peer].offset.value
+
+    def flush(self, seconds: float) -> None:
+        """Wait until every peer that has asked for messages has the newest one, or is gone."""
+        if not self._closing.is_set() and self._outbox is not None:
+            self._served.clear()
+            self._flushing = True
+            self._bell.ring()
+            self._served.wait(seconds)
+            self._flushing = False
 
     def close(self) -> None:
         """Close all sockets; what is still on its way is dropped."""
@@ -156,6 +165,8 @@ class Sockets(Transport):
         if self._outbox is None:
             return
         self._answering.answer(self._outbox)
+        if self._flushing and self._answering.all_have(self._outbox.newest):
+            self._served.set()
         now = time.monotonic()
         if now >= self._look_up_at:
             self._look_up_at = now + LOOK_UP
