@@ -220,7 +220,7 @@ class Faulty(Transport):
 
     def flush(self, seconds: float) -> None:
         """Wait for what lies below."""
-        self.inner.flush(seconds)
+        self._inner.flush(seconds)
 
     def close(self) -> None:
         """Close what lies below."""
