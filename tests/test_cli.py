@@ -55,7 +55,27 @@ FLAGS = {
         *("--no-discover", "--seed", "--save", "--picture", "--json"),
     },
     "algorithms": {"--json"},
+    "bounds": {*SHARED_FLAGS, "--probes", "--draws", "--examples", "--constant", "--json"},
+    "stability": {
+        *("--network", "--clusters", "--delay", "--mixing", "--lazy", "--no-lazy", "--clip-weights"),
+        *(
+            "--reliable-delay",
+            "--algorithm",
+            "--lr",
+            "--momentum",
+            "--nesterov",
+            "--no-nesterov",
+            "--picture",
+            "--json",
+        ),
+        *SHARED_FLAGS[SHARED_FLAGS.index("--consensus-steps") : SHARED_FLAGS.index("--theta") + 1],
+        *SHARED_FLAGS[SHARED_FLAGS.index("--alpha") :],
+    },
     "demo": {"--out", "--seeds", "--json"},
+    "reproduce": {
+        *("--scale", "--protocol", "--seeds", "--only", "--time-limit", "--device", "--out", "--import", "--pages"),
+        *("--list", "--json"),
+    },
     "bench": {"--device", "--cases", "--steps", "--precision", "--quick", "--out", "--json"},
     "launch": {
         *("--agents", "--network", "--clusters", "--delay", "--loss", "--mixing", "--lazy", "--no-lazy"),

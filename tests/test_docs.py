@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAPER = ("sync", "d-asgd", "p-asgd", "c-asgd", "pc-asgd")  # whose options are readings of the paper
 
-PACKAGES = ("network", "algorithms", "nn", "data", "state", "runtime", "engine", "experiments")
+PACKAGES = ("network", "algorithms", "nn", "data", "state", "runtime", "engine", "theory", "experiments")
 TORCHRUN = ("--nnodes", "--nproc-per-node", "--max-restarts")  # flags of torchrun's own
 
 

@@ -1,6 +1,6 @@
 """gossamer: train one model with many agents over a peer-to-peer network whose links are late."""
 
-from gossamer import optim
+from gossamer import optim, theory
 from gossamer.algorithms import Algorithm, Inbox, Late, Noise, Own, Past, Place, Update, Weights, algorithm, register
 from gossamer.data import Examples
 from gossamer.engine import Result, simulate, trajectory
@@ -40,5 +40,6 @@ __all__ = [
     "register",
     "simulate",
     "stack",
+    "theory",
     "trajectory",
 ]

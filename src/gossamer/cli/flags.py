@@ -11,7 +11,7 @@ from gossamer.algorithms import describe_algorithms
 from gossamer.algorithms.options import describe_options
 from gossamer.engine.settings import SETTING_NAMES, Settings
 
-_NETWORK_FLAGS = (
+NETWORK_FLAGS = (
     *("network", "clusters", "delay", "delay_unit", "loss", "mixing", "lazy"),
     *("clip_weights", "reliable_delay", "startup"),
 )
@@ -87,4 +87,4 @@ def make_flag(name: str, description: dict[str, Any], panel: str) -> inspect.Par
 
 
 def _panel(name: str) -> str:
-    return "Network" if name in _NETWORK_FLAGS else "Training"
+    return "Network" if name in NETWORK_FLAGS else "Training"

@@ -12,10 +12,13 @@ import typer
 import gossamer
 from gossamer.cli.algorithms import algorithms
 from gossamer.cli.bench import bench
+from gossamer.cli.bounds import bounds
 from gossamer.cli.compare import compare, demo
 from gossamer.cli.interrupt import INTERRUPTED
 from gossamer.cli.launch import launch
 from gossamer.cli.network import network
+from gossamer.cli.reproduce import reproduce
+from gossamer.cli.stability import stability
 from gossamer.cli.train import train
 from gossamer.cli.tune import tune
 from gossamer.errors import UserError
@@ -43,7 +46,7 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
-for command in (train, compare, tune, network, algorithms, demo, bench):
+for command in (train, compare, tune, network, algorithms, bounds, stability, demo, bench, reproduce):
     app.command()(_interruptible(command))
 # What follows the script belongs to it, flags too.
 app.command(context_settings={"allow_interspersed_args": False})(_interruptible(launch))

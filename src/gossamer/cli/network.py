@@ -42,7 +42,7 @@ def network(
         found = {"discovered": {"clusters": [list(c) for c in discovery.clusters], "tau": discovery.tau}}
     document = {"network": spec, **net.describe(), **found}
     for path, endings in ((save, (".json",)), (picture, (".png", ".svg", ".pdf"))):
-        _check_new(path, endings)  # both before either is written
+        check_new(path, endings)  # both before either is written
     if save is not None and isinstance(net.delay, Trace):
         raise UserError(f"a trace stays in its own file; leave --delay {delay} out of --save, and give it to train")
     if save is not None:
@@ -94,7 +94,7 @@ def _draw(path: Path, net: Network) -> None:
     draw_network(net).savefig(path)
 
 
-def _check_new(path: Path | None, endings: tuple[str, ...]) -> None:
+def check_new(path: Path | None, endings: tuple[str, ...]) -> None:
     """Refuse a file that exists, has another ending, or has no folder to lie in."""
     if path is None:
         return

@@ -67,6 +67,7 @@ class Training:
         self.task, self.algorithm, self.network, self.tau = made.task, made.algorithm, made.network, made.tau
         self.settings, self.steps_per_epoch, self.steps = made.settings, made.steps_per_epoch, made.steps
         self.schedule = made.schedule
+        self.shards = made.shards
         self._build(made.shards)
 
     def _build(self, shards: list[Tensor]) -> None:

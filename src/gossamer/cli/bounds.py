@@ -1,0 +1,114 @@
+"""`gossamer bounds`: the paper's bounds for your own network, beside your own run."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.table import Table
+
+from gossamer.cli.display import make_progress, out, print_json, print_table
+from gossamer.cli.flags import takes_settings
+from gossamer.engine.folder import RunFolder
+from gossamer.engine.settings import make_settings, read_settings
+from gossamer.engine.training import Training
+from gossamer.errors import UserError, read_number, unknown_name
+
+_TITLES = {
+    "consensus": "Lemma 1: distance from the mean",
+    "pl": "Theorem 1: F - F* at the end",
+    "nonconvex": "Theorem 2: mean of ||grad F||²",
+}
+
+
+@takes_settings()
+def bounds(
+    run: Annotated[
+        Path | None, typer.Argument(help="Folder of a run, or TOML file of settings; flags win over it.")
+    ] = None,
+    *,
+    probes: Annotated[int, typer.Option(help="Steps of the run at which constants are estimated.")] = 10,
+    draws: Annotated[int, typer.Option(help="Noisy gradients at each of them.")] = 8,
+    examples: Annotated[int, typer.Option(help="Examples of each agent that stand for its whole data.")] = 512,
+    constant: Annotated[
+        list[str] | None, typer.Option("--constant", help="Set a constant by hand, as gamma=12; may be repeated.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    given: dict[str, Any],
+) -> None:
+    """Estimate the constants of the paper's bounds from a run, and print the bounds beside what the run did.
+
+    Trains once more from the settings (a run is a function of them), so give small models. Three forms: as in the main
+    text, as in the appendix, and as the algebra gives; none of them is proved, docs/theory.md says why.
+
+    Example: gossamer bounds --network paper-1 --delay 5 --lr 0.02 --epochs 20 --theta 0.3
+    """
+    from gossamer.theory.report import report  # the engine is slow to import
+
+    for name, number in (("probes", probes), ("draws", draws), ("examples", examples)):
+        if number < 1:
+            raise UserError(f"{name} must be 1 or more, got {number}")
+    by_hand = _constants(constant or [])
+    training = Training(make_settings({**_values(run), **given}))
+    with make_progress() as progress:
+        bar = progress.add_task(training.algorithm.name, total=training.steps, note="then estimates")
+        document = report(
+            training,
+            probes=probes,
+            draws=draws,
+            examples=examples,
+            given=by_hand,
+            on_step=lambda step: progress.update(bar, completed=step),
+        )
+    if json:
+        print_json(document)
+    else:
+        _print(document)
+
+
+def _values(run: Path | None) -> dict[str, Any]:
+    """Return the settings of a run's folder or of a file."""
+    if run is None:
+        return {"algorithm": "pc-asgd"}
+    if run.is_dir():
+        RunFolder.open(run)  # says what is wrong with it
+        return read_settings(run / "config.toml")
+    return read_settings(run)
+
+
+def _constants(texts: list[str]) -> dict[str, float]:
+    from gossamer.theory.bounds import Constants
+
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if name not in Constants.__dataclass_fields__:
+            raise unknown_name("constant", name, Constants.__dataclass_fields__)
+        if not equals:
+            raise UserError(f"constant '{text}' has no value; write it as {name}=1.5")
+        found[name] = read_number(f"constant {name}", value)
+    Constants(**found)
+    return found
+
+
+def _print(document: dict[str, Any]) -> None:
+    title = (
+        f"{document['algorithm']} on {document['network']}, delay {document['tau']}, lr {document['lr']:g}, "
+        f"{document['steps']} iterations"
+    )
+    table = Table("constant", "value", "how", title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for name, about in document["constants"].items():
+        table.add_row(name, "-" if about["value"] is None else f"{about['value']:.4g}", about["how"])
+    print_table(table)
+    table = Table("bound", "measured", "main-text", "appendix", "derived", box=box.SIMPLE_HEAD)
+    reasons: dict[str, None] = {}
+    for name, forms in document["bounds"].items():
+        cells = ["no guarantee" if about["value"] is None else f"{about['value']:.4g}" for about in forms.values()]
+        table.add_row(_TITLES[name], f"{document['measured'][name]:.4g}", *cells)
+        reasons |= dict.fromkeys(f"{name}: {about['reason']}" for about in forms.values() if about["reason"])
+    print_table(table)
+    for words in reasons:
+        out.print(f"no guarantee, {words}", highlight=False, soft_wrap=True)
+    out.print("These are the paper's statements, not promises. What their proofs lack:", highlight=False)
+    for words in document["caveats"]:
+        out.print(f"  - {words}", highlight=False, soft_wrap=True)

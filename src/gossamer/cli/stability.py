@@ -1,0 +1,86 @@
+"""`gossamer stability`: can this setting work at all?"""
+
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gossamer.algorithms import algorithm as make_algorithm
+from gossamer.algorithms import parse_algorithm
+from gossamer.cli.display import print_json
+from gossamer.cli.flags import NETWORK_FLAGS, takes_settings
+from gossamer.cli.network import check_new
+from gossamer.cli.train import print_lines
+from gossamer.engine.parts import make_network
+from gossamer.engine.settings import SETTING_NAMES, Settings, make_settings
+from gossamer.errors import UserError
+from gossamer.network import Network, broadcast
+
+_USED = {*NETWORK_FLAGS, "algorithm", "lr", "momentum", "nesterov"} - {"delay_unit", "loss", "startup"}
+
+
+@takes_settings(*(name for name in SETTING_NAMES if name not in _USED))
+def stability(
+    curvature: Annotated[
+        float, typer.Option(help="Largest eigenvalue of the loss's Hessian; `gossamer bounds` measures it as gamma.")
+    ] = 1.0,
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw the spectral radius over learning rates into this .png or .svg file.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    *,
+    given: dict[str, Any],
+) -> None:
+    """Say whether an algorithm is stable at a learning rate, from the spectral radius of its linearised update.
+
+    Works for every rule whose update on a quadratic is linear and the same at each step, on any network with fixed
+    delays. It knows no noise and no curvature but the one given: stable means that a setting can work.
+
+    Example: gossamer stability --network paper-1 --delay 20 --algorithm p-asgd --lr 0.2 --curvature 1
+    """
+    from gossamer.theory.stability import stability as analyse  # scipy and the engine are slow to import
+
+    name, options = parse_algorithm(str(given.pop("algorithm", "pc-asgd")))
+    settings = make_settings({**given, **options, "algorithm": name})
+    rule, net = make_algorithm(settings.algorithm, **settings.options), _network(settings)
+    check_new(picture, (".png", ".svg", ".pdf"))
+    momentum, nesterov = settings.momentum, settings.nesterov
+    found = analyse(rule, net, settings.lr, curvature, momentum=momentum, nesterov=nesterov)
+    if picture is not None:
+        from gossamer.experiments.stability import draw_radius  # matplotlib is slow to import: only when it draws
+
+        figure = draw_radius(rule, net, settings.lr, curvature, found, momentum=momentum, nesterov=nesterov)
+        figure.savefig(picture)
+    if json:
+        shown = {"network": net.spec, "delay": net.delay.as_json(), "algorithm": rule.name, "options": settings.options}
+        print_json({**shown, "lr": settings.lr, "curvature": curvature, **found.as_dict()})
+        return
+    low, high = min(found.noise), max(found.noise)
+    limit = found.largest_stable_lr
+    print_lines(
+        {
+            "setting": f"{rule.name} on {net.spec}, delay {net.delay.as_json()}, lr {settings.lr:g}, "
+            f"curvature {curvature:g}",
+            "verdict": "stable" if found.stable else "unstable: it will diverge",
+            "radius": f"{found.spectral_radius:.6g} a step"
+            + ("" if found.half_life is None else f", a disturbance halves in {found.half_life:.3g} steps"),
+            "limit": "no learning rate is stable" if limit is None else _limit(limit, curvature),
+            "pace": f"{found.pace:.4g} of the synchronous one along small gradients",
+            "noise": f"{low:.4g}" + (f" to {high:.4g}" if high > low else "") + " times an agent's own, in variance",
+        }
+    )
+
+
+def _limit(limit: float, curvature: float) -> str:
+    if math.isinf(limit):
+        return "stable at every learning rate that was tried"
+    return f"stable up to lr {limit:.4g} (lr times curvature {limit * curvature:.4g})"
+
+
+def _network(settings: Settings) -> Network:
+    """Make the network; where no clusters were given they are discovered, as a run would."""
+    net = make_network(settings)
+    if net.num_agents < 2:
+        raise UserError(f"network '{net.spec}' has {net.num_agents} agent; use 2 or more")
+    return net if net.clusters is not None else net.with_clusters(broadcast(net, settings.seed).clusters)

@@ -1,0 +1,56 @@
+"""The picture of the summary: how far every algorithm is above the baseline, in the paper and here."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from gossamer.experiments.reproduce.figures import PROTOCOL_LOOK, paper_handle, protocol_handle
+from gossamer.experiments.reproduce.outcomes import Outcome, Section
+from gossamer.experiments.reproduce.paper import Reported
+from gossamer.experiments.style import DPI, GREY, styled
+
+PAPER = "the paper"
+Advantages = dict[str, dict[str, tuple[float, float]]]  # by row and source: points, and their standard deviation
+
+
+def advantages(sections: Sequence[Section], column: str, baseline: str) -> Advantages:
+    """Return the points of every row above the baseline in one column, where both were run."""
+    found: Advantages = {}
+    for section in sections:
+        base, printed = section.outcomes.get((baseline, column)), section.recipe.reported.get((baseline, column))
+        for row in section.rows:
+            outcome, reported = section.outcomes.get((row, column)), section.recipe.reported.get((row, column))
+            if base is None or outcome is None or row == baseline:
+                continue
+            found.setdefault(row, {})[section.protocol] = _difference(outcome, base)
+            if reported is not None and printed is not None:
+                found[row][PAPER] = _difference(reported, printed)
+    return found
+
+
+def _difference(one: Outcome | Reported, other: Outcome | Reported) -> tuple[float, float]:
+    return one.mean - other.mean, math.hypot(one.std or 0.0, other.std or 0.0)
+
+
+@styled
+def draw_advantages(sections: Sequence[Section], column: str, baseline: str) -> Figure:
+    """Draw a line for each row, the best at the top."""
+    found = advantages(sections, column, baseline)
+    rows = sorted(found, key=lambda row: max(points for points, _ in found[row].values()))
+    figure = Figure(figsize=(8.4, 1.6 + 0.36 * len(rows)), dpi=DPI, layout="constrained")
+    axes = figure.add_subplot()
+    for at, row in enumerate(rows):
+        for source, (points, spread) in found[row].items():
+            marker, colour = PROTOCOL_LOOK.get(source, ("s", GREY))
+            look: dict[str, Any] = {"markerfacecolor": "none"} if source == PAPER else {}
+            axes.errorbar(points, at, xerr=spread, marker=marker, color=colour, linestyle="none", capsize=2, **look)
+    axes.axvline(0, color=GREY, linewidth=1)
+    axes.set_yticks(range(len(rows)), rows)
+    axes.set_xlabel(f"points of accuracy above {baseline}")
+    axes.set_title(f"{column}, scale {sections[0].scale.name}")
+    protocols = dict.fromkeys(section.protocol for section in sections)
+    handles = [paper_handle(), *map(protocol_handle, protocols)]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    return figure

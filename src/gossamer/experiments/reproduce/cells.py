@@ -1,0 +1,100 @@
+"""A cell of a table, or a point of a figure: its place, and the settings of the runs that fill it.
+
+Two cells with the same essence are the same experiment, whichever result asks for it: it runs once. The essence is
+what a run is about and whatever else differs from the defaults, so that a new option whose default changes nothing
+leaves all keys as they were.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+import shlex
+from dataclasses import dataclass
+from typing import Any
+
+from gossamer.algorithms import algorithm, algorithm_class
+from gossamer.algorithms.options import describe_options
+from gossamer.engine.parts import DEFAULT_DELAY
+from gossamer.engine.settings import SETTING_NAMES, Settings
+
+# Where and how a run is computed, how often it is looked at, and its seed, which stands beside the key. A result that
+# was found in bf16 on a GPU is found again by whoever has none.
+_APART = (
+    *("seed", "data_dir", "precision", "threads", "execution", "compile", "deterministic"),
+    *("eval_every", "checkpoint_every"),
+)
+_ALWAYS = (
+    *("task", "model", "network", "delay", "algorithm", "lr", "epochs", "batch", "momentum", "weight_decay"),
+    *("schedule", "partition"),
+)
+_DEFAULTS = Settings()
+KEY_LENGTH = 12
+
+
+def essence(settings: Settings) -> dict[str, Any]:
+    """Return what the numbers of a run depend on, apart from its seed."""
+    values = {name: getattr(settings, name) for name in SETTING_NAMES if name not in _APART}
+    told = {name: value for name, value in values.items() if name in _ALWAYS or value != getattr(_DEFAULTS, name)}
+    rule = algorithm(settings.algorithm, **settings.options)
+    known = _default_options(settings.algorithm)
+    options = {name: getattr(rule, name) for name in known if getattr(rule, name) != known[name]}
+    return {**told, **options, "algorithm": rule.name, "delay": settings.delay or DEFAULT_DELAY}
+
+
+@functools.cache  # keys are made by the thousand
+def _default_options(name: str) -> dict[str, Any]:
+    return {option: about["default"] for option, about in describe_options(algorithm_class(name)).items()}
+
+
+def key_of(settings: Settings) -> str:
+    """Return a short name for the experiment."""
+    text = json.dumps(essence(settings), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:KEY_LENGTH]
+
+
+def command_of(settings: Settings) -> str:
+    """Return the command that makes one run by itself."""
+    apart = {name: getattr(settings, name) for name in ("seed", "device", "precision", "execution")}
+    words = ["gossamer", "train"]
+    for name, value in {**essence(settings), **apart}.items():
+        flag = name.replace("_", "-")
+        words += [f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
+    return shlex.join(words)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A place in a result, and the settings of its runs but for the seed.
+
+    With `tune_on` learning rate and momentum are the best ones of those settings on held-out data. `extra` cells are
+    not in the paper. A `timed` cell is there for the time that an epoch takes.
+    """
+
+    row: str
+    column: str
+    protocol: str
+    settings: Settings
+    tune_on: tuple[Settings, ...] = ()
+    extra: bool = False
+    timed: bool = False
+
+    @property
+    def label(self) -> str:
+        """What --only looks at."""
+        return f"{self.row}, {self.column}, {self.protocol}"
+
+    @functools.cached_property
+    def key(self) -> str:
+        """The experiment's name; of a tuned cell not before its rate is known."""
+        return key_of(self.settings)
+
+    def at(self, lr: float, momentum: float) -> "Cell":
+        """Return the cell with what was looked for."""
+        settings = dataclasses.replace(self.settings, lr=lr, momentum=momentum)
+        return dataclasses.replace(self, settings=settings, tune_on=())
+
+
+def chosen(cells: list[Cell], only: list[str]) -> list[Cell]:
+    """Return the cells whose label contains all of these texts, in whichever case."""
+    return [cell for cell in cells if all(text.lower() in cell.label.lower() for text in only)]

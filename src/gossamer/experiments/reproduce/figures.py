@@ -1,0 +1,209 @@
+"""Pictures of results, drawn from the stored runs: the paper's numbers hollow, ours filled."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from gossamer.experiments.reproduce.outcomes import Outcome, Section, number_in
+from gossamer.experiments.reproduce.paper import CHOICE_SHARES
+from gossamer.experiments.reproduce.recipes import SYNCHRONOUS
+from gossamer.experiments.style import COLOURS, DASHES, DPI, GREY, MARKERS, styled
+
+PROTOCOL_LOOK = {"paper": ("o", COLOURS[2]), "tuned": ("D", COLOURS[1])}
+PANELS = 4  # in a row
+CLUSTER_DASHES = (DASHES[0], DASHES[1], DASHES[2], DASHES[3])
+
+
+@styled
+def draw(sections: Sequence[Section]) -> Figure:
+    """Draw the sections of one result at one scale, a protocol each."""
+    drawn = _DRAWINGS[sections[0].recipe.kind](sections)
+    scale = sections[0].scale
+    drawn.suptitle(f"{sections[0].recipe.name} at scale {scale.name}", fontsize=13)
+    return drawn
+
+
+def _panels(titles: Sequence[str], width: float = 4.2, height: float = 3.4) -> tuple[Figure, list[Axes]]:
+    """Return a figure with a panel for each title."""
+    across = min(PANELS, len(titles))
+    down = math.ceil(len(titles) / across)
+    figure = Figure(figsize=(max(6.4, width * across), height * down + 0.9), dpi=DPI, layout="constrained")
+    panels = [figure.add_subplot(down, across, place + 1) for place in range(len(titles))]
+    for panel, title in zip(panels, titles, strict=True):
+        panel.set_title(title.replace("CIFAR-100, ", "CIFAR-100\n").replace("CIFAR-10, ", "CIFAR-10\n"))
+    return figure, panels
+
+
+def _table(sections: Sequence[Section]) -> Figure:
+    """Draw a panel a column and a line a row: accuracies with one standard deviation."""
+    first = sections[0]
+    shown = [name for name in first.columns if any(place[1] == name for each in sections for place in each.outcomes)]
+    rows = [row for row in first.rows if any((row, name) in each.outcomes for each in sections for name in shown)]
+    figure, panels = _panels(shown, height=1.0 + 0.3 * len(rows))
+    for place, (panel, name) in enumerate(zip(panels, shown, strict=True)):
+        for at, row in enumerate(reversed(rows)):
+            reported = first.recipe.reported.get((row, name))
+            if reported is not None:
+                hollow: dict[str, Any] = {"color": GREY, "marker": "s", "markerfacecolor": "none", "linestyle": "none"}
+                panel.errorbar(reported.mean, at, xerr=reported.std or None, capsize=2, **hollow)
+            for shift, section in zip((-0.14, 0.14), sections, strict=False):
+                _dot(panel, section.outcomes.get((row, name)), at + shift, *PROTOCOL_LOOK[section.protocol])
+        panel.set_yticks(range(len(rows)), list(reversed(rows)) if place % PANELS == 0 else [""] * len(rows))
+        panel.grid(visible=True, axis="both")
+        panel.set_xlabel("test accuracy in %")
+    handles = [paper_handle(), *(protocol_handle(section.protocol) for section in sections)]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    return figure
+
+
+def _dot(panel: Axes, outcome: Outcome | None, at: float, marker: str, colour: str) -> None:
+    if outcome is not None:
+        panel.errorbar(outcome.mean, at, xerr=outcome.std, marker=marker, color=colour, linestyle="none", capsize=2)
+
+
+def paper_handle() -> Line2D:
+    """Return the legend's entry of the paper's numbers."""
+    return Line2D([], [], linestyle="none", marker="s", color=GREY, markerfacecolor="none", label="the paper")
+
+
+def protocol_handle(protocol: str) -> Line2D:
+    """Return the legend's entry of a protocol."""
+    marker, colour = PROTOCOL_LOOK[protocol]
+    return Line2D([], [], linestyle="none", marker=marker, color=colour, label=f"here, protocol {protocol}")
+
+
+def _curves(sections: Sequence[Section]) -> Figure:
+    """Draw accuracy over the epochs: a panel a case and protocol."""
+    shown = [
+        (section, name)
+        for section in sections
+        for name in section.columns
+        if any(place[1] == name for place in section.outcomes)
+    ]
+    figure, panels = _panels([f"{name}\nprotocol {section.protocol}" for section, name in shown])
+    for panel, (section, name) in zip(panels, shown, strict=True):
+        for order, row in enumerate(section.rows):
+            outcome = section.outcomes.get((row, name))
+            if outcome is not None:
+                epochs, accuracy = outcome.curve("accuracy")
+                panel.plot(epochs, [100 * value for value in accuracy], **_look(order))
+        panel.set_xlabel("epochs")
+        panel.set_ylabel("test accuracy in %")
+    _legend(figure, sections[0].rows)
+    return figure
+
+
+def _against_numbers(sections: Sequence[Section]) -> Figure:
+    """Draw accuracy against the number in a column's name: delays or sizes; a panel a protocol and kind of data."""
+    kinds = [(section, kind) for section in sections for kind in _kinds(section)]
+    titles = [f"{f'{kind.strip()}, ' if kind else ''}protocol {section.protocol}" for section, kind in kinds]
+    figure, panels = _panels(titles, width=5.2, height=4.0)
+    of_delay = sections[0].recipe.kind != "sizes"
+    for panel, (section, kind) in zip(panels, kinds, strict=True):
+        for order, row in enumerate(section.rows):
+            _line_of_row(panel, section, kind, row, order)
+        if of_delay:
+            panel.set_xscale("symlog", linthresh=1)
+        numbers = sorted({number_in(name)[1] for name in section.columns if name != SYNCHRONOUS})
+        panel.set_xticks(numbers, list(map(str, numbers)))
+        panel.minorticks_off()
+        panel.set_xlabel("delay tau" if of_delay else "agents")
+        panel.set_ylabel("test accuracy in %")
+    _legend(figure, sections[0].rows)
+    return figure
+
+
+def _kinds(section: Section) -> list[str]:
+    """Return what stands after the number in the names of columns, such as 'iid'."""
+    return list(dict.fromkeys(number_in(name)[0] for name in section.columns))
+
+
+def _line_of_row(panel: Axes, section: Section, kind: str, row: str, order: int) -> None:
+    columns = [name for name in section.columns if number_in(name)[0] == kind and (row, name) in section.outcomes]
+    outcomes = [section.outcomes[row, name] for name in columns]
+    if SYNCHRONOUS in columns:  # without delay: the ceiling of all delays
+        panel.axhline(outcomes[0].mean, **{**_look(order), "marker": ""})
+    elif outcomes:
+        numbers, means = [number_in(name)[1] for name in columns], [outcome.mean for outcome in outcomes]
+        panel.errorbar(numbers, means, yerr=[outcome.std or 0.0 for outcome in outcomes], capsize=2, **_look(order))
+
+
+def _choices(sections: Sequence[Section]) -> Figure:
+    """Draw the share of predicting over the epochs: a panel a granularity and protocol, a line a cluster."""
+    parts = [(section, part) for section in sections for part in ("model", "tensor")]
+    titles = [f"a choice for each {part}, protocol {section.protocol}" for section, part in parts]
+    figure, panels = _panels(titles, width=4.8)
+    criteria = list(dict.fromkeys(row.partition(",")[0] for row in sections[0].rows))
+    for panel, (section, part) in zip(panels, parts, strict=True):
+        for share in CHOICE_SHARES:
+            panel.axhline(share, color=GREY, linewidth=1, linestyle=":")
+        for order, criterion in enumerate(criteria):
+            outcome = section.outcomes.get((f"{criterion}, {part}", section.columns[0]))
+            for cluster, line in enumerate(_cluster_lines(outcome)):
+                panel.plot(*line, color=COLOURS[order % len(COLOURS)], linestyle=CLUSTER_DASHES[cluster % 4])
+        panel.set_ylim(-0.04, 1.04)
+        panel.set_xlabel("epochs")
+    panels[0].set_ylabel("share of predicting steps")
+    handles = [Line2D([], [], color=COLOURS[at % len(COLOURS)], label=name) for at, name in enumerate(criteria)]
+    handles += [Line2D([], [], color=GREY, linestyle=CLUSTER_DASHES[at], label=f"cluster {at + 1}") for at in (0, 1)]
+    handles.append(Line2D([], [], color=GREY, linewidth=1, linestyle=":", label="the paper"))
+    figure.legend(handles=handles, loc="outside lower center", ncols=4)
+    return figure
+
+
+def _cluster_lines(outcome: Outcome | None) -> list[tuple[list[float], list[float]]]:
+    """Return epochs and shares of each cluster."""
+    if outcome is None:
+        return []
+    shares = outcome.predict_shares()
+    epochs = outcome.records[0]["history"]["epoch"][-len(shares) :] if shares else []
+    clusters = zip(*shares, strict=True)
+    return [
+        (
+            [epoch for epoch, share in zip(epochs, cluster, strict=True) if share is not None],
+            [share for share in cluster if share is not None],
+        )
+        for cluster in clusters
+    ]
+
+
+def _times(sections: Sequence[Section]) -> Figure:
+    """Draw the seconds of an epoch as bars."""
+    section = sections[0]
+    rows = [row for row in section.rows if (row, section.columns[0]) in section.outcomes]
+    figure, (panel,) = _panels(["an epoch, all agents on one device"])
+    outcomes = [section.outcomes[row, section.columns[0]] for row in rows]
+    errors = [outcome.std or 0.0 for outcome in outcomes]
+    panel.bar(rows, [outcome.mean for outcome in outcomes], yerr=errors, color=COLOURS[6], width=0.6, capsize=3)
+    panel.set_ylabel("seconds")
+    return figure
+
+
+def _look(order: int) -> dict[str, Any]:
+    return {
+        "color": COLOURS[order % len(COLOURS)],
+        "linestyle": DASHES[order % len(DASHES)],
+        "marker": MARKERS[order % len(MARKERS)],
+        "markersize": 4.5,
+        "linewidth": 1.5,
+    }
+
+
+def _legend(figure: Figure, rows: Sequence[str]) -> None:
+    handles = [Line2D([], [], label=row, **_look(order)) for order, row in enumerate(rows)]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4)
+
+
+_DRAWINGS: dict[str, Callable[[Sequence[Section]], Figure]] = {
+    "table": _table,
+    "curves": _curves,
+    "delays": _against_numbers,
+    "sizes": _against_numbers,
+    "atlas": _against_numbers,
+    "choices": _choices,
+    "times": _times,
+}

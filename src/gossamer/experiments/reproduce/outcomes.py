@@ -1,0 +1,134 @@
+"""What the stored runs say about the cells of a result: seeds folded into mean and standard deviation."""
+
+import dataclasses
+import statistics
+from dataclasses import dataclass, field
+from typing import Any
+
+from gossamer.experiments.reproduce.cells import Cell
+from gossamer.experiments.reproduce.paper import Place
+from gossamer.experiments.reproduce.rates import Rates
+from gossamer.experiments.reproduce.recipe import Recipe
+from gossamer.experiments.reproduce.scales import SCALES, Scale
+from gossamer.experiments.reproduce.store import Record, Store
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The runs of one cell, at least one."""
+
+    cell: Cell
+    records: list[Record]
+
+    @property
+    def values(self) -> list[float]:
+        """The quantity that the cell is about: accuracy in per cent, or the seconds of an epoch."""
+        if self.cell.timed:
+            return [statistics.median(record["epoch_seconds"]) for record in self.records]
+        return [100 * record["accuracy"] for record in self.records]
+
+    @property
+    def mean(self) -> float:
+        """Over seeds."""
+        return statistics.fmean(self.values)
+
+    @property
+    def std(self) -> float | None:
+        """Over seeds, where there are two or more."""
+        return statistics.stdev(self.values) if len(self.records) > 1 else None
+
+    @property
+    def diverged(self) -> int:
+        """How many runs ended because a loss was not finite."""
+        return sum(record["status"] != "finished" for record in self.records)
+
+    def predict_shares(self) -> list[list[float | None]]:
+        """Return the share of predicting steps at each evaluation, for each cluster: means over seeds."""
+        of_seeds = [[row for row in record["history"]["predict"] if row] for record in self.records]
+        shortest = min(map(len, of_seeds))
+        return [
+            [_mean(values) for values in zip(*(rows[at] for rows in of_seeds), strict=True)] for at in range(shortest)
+        ]
+
+    def curve(self, name: str) -> tuple[list[float], list[float]]:
+        """Return the epochs and the means over seeds of a column of the history."""
+        histories = [record["history"] for record in self.records]
+        shortest = min(len(history["epoch"]) for history in histories)
+        means = [statistics.fmean(history[name][at] for history in histories) for at in range(shortest)]
+        return histories[0]["epoch"][:shortest], means
+
+
+def _mean(values: tuple[float | None, ...]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+@dataclass(frozen=True)
+class Section:
+    """One scale and protocol of a result: all its cells, and the outcomes of those that were run."""
+
+    recipe: Recipe
+    scale: Scale
+    protocol: str
+    cells: list[Cell]
+    outcomes: dict[Place, Outcome]
+    elsewhere: dict[Place, tuple[str, Outcome]] = field(default_factory=dict)  # what was run at another scale
+
+    @property
+    def rows(self) -> list[str]:
+        """In the order of the recipe."""
+        return list(dict.fromkeys(cell.row for cell in self.cells))
+
+    @property
+    def columns(self) -> list[str]:
+        """In the order of the recipe, or by their numbers where those are what counts."""
+        columns = list(dict.fromkeys(cell.column for cell in self.cells))
+        return sorted(columns, key=number_in) if self.recipe.kind in ("delays", "sizes", "atlas") else columns
+
+    def environments(self) -> list[str]:
+        """Say on what the runs were made."""
+        runs = [record for outcome in self.outcomes.values() for record in outcome.records]
+        return sorted({_environment(record) for record in runs})
+
+
+def number_in(text: str) -> tuple[str, int]:
+    """Return what sorts 'tau 5, iid' before 'tau 20, iid', and what has no number first."""
+    digits = "".join(character for character in text.split(",")[0] if character.isdigit())
+    return text.partition(",")[2], int(digits) if digits else -1
+
+
+def _environment(record: Record) -> str:
+    versions: dict[str, Any] = record.get("versions", {})
+    told = ", ".join(f"{name} {version}" for name, version in versions.items())
+    return f"{record.get('device')}, {record.get('precision')}, {told}"
+
+
+def make_section(recipe: Recipe, scale: Scale, protocol: str, store: Store) -> Section:
+    """Look up everything that is stored of one scale and protocol."""
+    rates, outcomes = Rates(scale, store), {}
+    cells = recipe.cells_of(scale, [protocol])
+    for cell in cells:
+        settled = rates.known(cell)
+        records = [] if settled is None else store.seeds_of(settled.key)
+        if settled is not None and records:
+            outcomes[cell.row, cell.column] = Outcome(settled, records)
+    return Section(recipe, scale, protocol, cells, outcomes)
+
+
+def sections_of(recipe: Recipe, store: Store) -> list[Section]:
+    """Return what is there of a result, the largest scale first; smoke only where there is nothing else."""
+    scales = [scale for scale in reversed(SCALES.values()) if scale.name in store.scales]
+    made = [make_section(recipe, scale, protocol, store) for scale in scales for protocol in recipe.protocols]
+    sections = [dataclasses.replace(each, elsewhere=_elsewhere(each, made)) for each in made if each.outcomes]
+    larger = [section for section in sections if section.scale.name != "smoke"]
+    return larger or sections
+
+
+def _elsewhere(section: Section, others: list[Section]) -> dict[Place, tuple[str, Outcome]]:
+    """Return what other scales have of the same protocol, of several the largest."""
+    return {
+        place: (other.scale.name, outcome)
+        for other in reversed(others)
+        if other.protocol == section.protocol and other.scale is not section.scale
+        for place, outcome in other.outcomes.items()
+    }

@@ -1,0 +1,122 @@
+"""OUT/README.md: what is confirmed, what is not and what is better, with one picture, from the stored runs alone."""
+
+import math
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+from gossamer.experiments.reproduce.outcomes import Section, sections_of
+from gossamer.experiments.reproduce.paper import FIRST
+from gossamer.experiments.reproduce.recipes import RECIPES
+from gossamer.experiments.reproduce.store import Store
+from gossamer.experiments.reproduce.toy_result import toy_counts
+from gossamer.experiments.reproduce.verdict import FAILS, HOLDS, ORDER, judge
+from gossamer.state.checkpoint import write_text
+
+WIDTH = 120
+BASELINE, OURS = "D-ASGD", "PC-ASGD"
+PICTURE = "summary.png"
+RANKED = ("table", "delays", "sizes")  # the curves are the table's
+HEADINGS = {
+    HOLDS: "What is confirmed",
+    ORDER: "What holds in order but not in size",
+    FAILS: "What does not hold",
+}
+
+
+def write_summary(store: Store, folder: Path) -> list[Path]:
+    """Write the page and its picture, and return their paths."""
+    sections = {name: sections_of(recipe, store) for name, recipe in RECIPES.items()}
+    largest = {name: [each for each in found if each.scale is found[0].scale] for name, found in sections.items()}
+    drawn = _draw(largest, folder)
+    page = folder / "README.md"
+    write_text(page, to_summary(largest, picture=bool(drawn), more=_further_pages(folder)))
+    return [page, *drawn]
+
+
+def _further_pages(folder: Path) -> list[str]:
+    """Return links to the results without such runs whose pages are there, with what they say in short."""
+    named = [name for name, recipe in RECIPES.items() if recipe.kind in ("document", "toy")]
+    counts = toy_counts(folder)
+    return [
+        f"[{name}]({name}.md)" + (f" ({counts})" if RECIPES[name].kind == "toy" and counts else "")
+        for name in named
+        if (folder / f"{name}.md").is_file()
+    ]
+
+
+def to_summary(largest: dict[str, list[Section]], *, picture: bool, more: Sequence[str] = ()) -> str:
+    """Return the page as Markdown."""
+    judged: dict[str, list[str]] = {word: [] for word in HEADINGS}
+    for name, sections in largest.items():
+        for section in sections:
+            verdict = judge(section)
+            if verdict.word in judged:
+                where = f"scale {section.scale.name}, protocol {section.protocol}"
+                judged[verdict.word].append(_wrapped(f"* [{name}]({name}.md), {where}: {verdict.sentence}"))
+    lines = ["# The paper's results, repeated", "", *_opening(largest), ""]
+    lines += [f"![points above {BASELINE}]({PICTURE})", ""] if picture else []
+    for word, heading in HEADINGS.items():
+        if judged[word]:
+            lines += [f"## {heading}", "", *judged[word], ""]
+    better = [line for sections in largest.values() for section in sections for line in _better(section)]
+    if better:
+        lines += [f"## What is better than {OURS}", "", "What the paper does not have, by more than 1 std:", ""]
+        lines += [*better, ""]
+    lines += [_wrapped(f"See also: {', '.join(more)}.", indent=""), ""] if more else []
+    left = [
+        name for name, sections in largest.items() if not sections and RECIPES[name].kind not in ("document", "toy")
+    ]
+    lines += [f"Not run yet: {', '.join(left)}.", ""] if left else []
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _opening(largest: dict[str, list[Section]]) -> list[str]:
+    """Say what was run, and at which scale."""
+    scales = {section.scale.name: section.scale for sections in largest.values() for section in sections}
+    told = [f"*{name}*: {scale.about}." for name, scale in scales.items()]
+    text = (
+        "Written by `gossamer reproduce` from the runs in data/. Each result is judged at the largest scale at which "
+        "it has been run: a difference counts when it is larger than one standard deviation over seeds. "
+    )
+    return [_wrapped(text + " ".join(told), indent="")]
+
+
+def _better(section: Section) -> list[str]:
+    """Return the rows beyond the paper that are clearly above PC-ASGD somewhere; waiting for all is no rival."""
+    points: dict[str, list[float]] = {}
+    clear: dict[str, list[float]] = {}
+    for (row, column), outcome in section.outcomes.items():
+        ours = section.outcomes.get((OURS, column))
+        if ours is None or not outcome.cell.extra or section.recipe.kind not in RANKED or row == "synchronous":
+            continue
+        difference = outcome.mean - ours.mean
+        points.setdefault(row, []).append(difference)
+        if difference > math.hypot(outcome.std or 0.0, ours.std or 0.0):
+            clear.setdefault(row, []).append(difference)
+    where = f"{section.recipe.name}, scale {section.scale.name}, protocol {section.protocol}"
+    return [
+        _wrapped(
+            f"* {row}: in {len(found)} of {len(points[row])} places, by {min(found):.1f}"
+            f"{f' to {max(found):.1f}' if len(found) > 1 else ''} points ({where})."
+        )
+        for row, found in clear.items()
+    ]
+
+
+def _draw(largest: dict[str, list[Section]], folder: Path) -> list[Path]:
+    """Draw all algorithms of the two large tables in the first case."""
+    sections = [*largest["table-2"], *largest["table-3"]]
+    sections = [section for section in sections if section.scale is sections[0].scale]
+    if not any((BASELINE, FIRST) in section.outcomes for section in sections):
+        return []
+    from gossamer.experiments.reproduce.advantages import draw_advantages  # matplotlib is slow to import
+
+    draw_advantages(sections, FIRST, BASELINE).savefig(
+        folder / PICTURE, facecolor="white", pil_kwargs={"optimize": True}
+    )
+    return [folder / PICTURE]
+
+
+def _wrapped(text: str, indent: str = "  ") -> str:
+    return textwrap.fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

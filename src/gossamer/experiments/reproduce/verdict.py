@@ -1,0 +1,153 @@
+"""Whether what the paper says holds in the stored runs: computed, from the order and the size of differences.
+
+A difference is clear when it is larger than one standard deviation of itself. Where the paper's own difference is not
+clear, ours must only not be clearly the other way round.
+"""
+
+import math
+import statistics
+from dataclasses import dataclass
+
+from gossamer.experiments.reproduce.outcomes import Outcome, Section
+from gossamer.experiments.reproduce.paper import CHOICE_SHARES, EXTRA_TIME
+from gossamer.experiments.reproduce.recipe import Claim
+
+HOLDS, ORDER, FAILS, OPEN = "holds", "holds in order but not in size", "does not hold", "not run"
+NEAR_SHARE, NEAR_TIME = 0.05, 0.05
+PRINTED = "literal, model"
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim beside what was measured: the differences in points, and one standard deviation of each."""
+
+    claim: Claim
+    ours: float
+    spread: float
+    paper: float | None
+    paper_spread: float
+
+    @property
+    def word(self) -> str:
+        """One of the verdicts."""
+        unclear = self.paper is not None and self.paper <= self.paper_spread
+        if self.ours < -self.spread if unclear else self.ours <= self.spread:
+            return FAILS
+        tolerance = math.hypot(self.spread, self.paper_spread)
+        return ORDER if self.paper is not None and abs(self.ours - self.paper) > tolerance else HOLDS
+
+    def __str__(self) -> str:
+        larger, smaller = self.claim.larger, self.claim.smaller
+        where = f"{larger[0]} over {smaller[0]} ({larger[1]})"
+        if larger[0] == smaller[0]:
+            where = f"{larger[0]}, {larger[1]} over {smaller[1]}"
+        printed = "" if self.paper is None else f", {with_spread(self.paper, self.paper_spread)} in the paper"
+        return f"{where} is {with_spread(self.ours, self.spread)}{printed}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One of the words, and the sentence that says why."""
+
+    word: str
+    sentence: str
+
+
+def judge(section: Section) -> Verdict:
+    """Return what the runs of one scale and protocol say about a result."""
+    if section.recipe.kind == "choices":
+        return _judge_choice(section)
+    if section.recipe.kind == "times":
+        return _judge_time(section)
+    judged = [found for claim in section.recipe.claims if (found := _judged(section, claim)) is not None]
+    possible = _possible(section)
+    if not judged:
+        return Verdict(OPEN, "Not run: no two places that the paper compares are there.")
+    counts = {word: sum(found.word == word for found in judged) for word in (HOLDS, ORDER, FAILS)}
+    word = FAILS if counts[FAILS] else ORDER if counts[ORDER] else HOLDS
+    told = [f"of {len(judged)} comparisons {counts[HOLDS]} hold"]
+    if counts[ORDER]:
+        told.append(f"{counts[ORDER]} hold in order but not in size")
+    if counts[FAILS]:
+        told.append(f"{counts[FAILS]} do not")
+    rest = f" ({possible - len(judged)} more are not run)" if possible > len(judged) else ""
+    example = max(
+        (found for found in judged if found.word == word), key=lambda found: abs(found.ours - (found.paper or 0))
+    )
+    return Verdict(word, f"{_capital(word)}: {', '.join(told)}{rest}; {example}.{_seeds_note(section)}")
+
+
+def _possible(section: Section) -> int:
+    places = {(cell.row, cell.column) for cell in section.cells}
+    return sum({claim.larger, claim.smaller} <= places for claim in section.recipe.claims)
+
+
+def _judged(section: Section, claim: Claim) -> Judged | None:
+    larger, smaller = section.outcomes.get(claim.larger), section.outcomes.get(claim.smaller)
+    if larger is None or smaller is None:
+        return None
+    first, second = section.recipe.reported.get(claim.larger), section.recipe.reported.get(claim.smaller)
+    known = first is not None and second is not None
+    return Judged(
+        claim,
+        ours=larger.mean - smaller.mean,
+        spread=math.hypot(larger.std or 0.0, smaller.std or 0.0),
+        paper=first.mean - second.mean if known and first and second else None,
+        paper_spread=math.hypot(first.std or 0.0, second.std or 0.0) if known and first and second else 0.0,
+    )
+
+
+def _seeds_note(section: Section) -> str:
+    """Warn where a difference of single runs counts as clear."""
+    fewest = min(len(outcome.records) for outcome in section.outcomes.values())
+    return " Some have one seed only, and no spread." if fewest == 1 else ""
+
+
+def _judge_choice(section: Section) -> Verdict:
+    """Compare the share of predicting at the end with 0.625 or 0.375, whichever is nearer."""
+    shares = {
+        row: share for (row, _), outcome in section.outcomes.items() if (share := last_share(outcome)) is not None
+    }
+    if PRINTED not in shares:
+        return Verdict(OPEN, "Not run: the printed criterion is not there.")
+    near = [row for row, share in shares.items() if min(abs(share - paper) for paper in CHOICE_SHARES) <= NEAR_SHARE]
+    word = HOLDS if PRINTED in near else FAILS
+    others = f"within {NEAR_SHARE:g} of either are: {'; '.join(near)}" if near else "no reading comes near either"
+    paper = " or ".join(map(str, CHOICE_SHARES))
+    return Verdict(
+        word,
+        f"{_capital(word)}: with the printed criterion agents predict in {shares[PRINTED]:.3f} of the last steps, the "
+        f"paper has {paper}; {others}.",
+    )
+
+
+def last_share(outcome: Outcome) -> float | None:
+    """Return the share of predicting steps in the last interval, the mean over clusters."""
+    shares = outcome.predict_shares()
+    known = [share for share in shares[-1] if share is not None] if shares else []
+    return statistics.fmean(known) if known else None
+
+
+def _judge_time(section: Section) -> Verdict:
+    """Compare what PC-ASGD costs more than D-ASGD with the paper's 17 %."""
+    times = {row: outcome for (row, _), outcome in section.outcomes.items()}
+    if not {"PC-ASGD", "D-ASGD"} <= set(times):
+        return Verdict(OPEN, "Not run: both PC-ASGD and D-ASGD are needed.")
+    if len(section.environments()) > 1:
+        return Verdict(OPEN, "Not comparable: the times were taken on different devices.")
+    more = times["PC-ASGD"].mean / times["D-ASGD"].mean - 1
+    word = HOLDS if abs(more - EXTRA_TIME) <= NEAR_TIME else ORDER if more > 0 else FAILS
+    return Verdict(
+        word,
+        f"{_capital(word)}: an epoch of PC-ASGD takes {100 * more:+.0f} % against D-ASGD, {100 * EXTRA_TIME:+.0f} % in "
+        "the paper.",
+    )
+
+
+def with_spread(points: float, spread: float) -> str:
+    """Return a difference with its standard deviation, if it has one."""
+    return f"{points:+.1f}" + (f" ± {spread:.1f}" if spread else "")
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

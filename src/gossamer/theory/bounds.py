@@ -1,0 +1,185 @@
+"""The bounds of the PC-ASGD paper, in the forms in which they are printed and in the one that the algebra gives.
+
+Three forms, because the paper's two statements and its proof disagree (docs/theory.md has the derivations):
+
+    main-text   as stated in the body of the paper
+    appendix    as restated above the proofs
+    derived     the last line of each proof, with the factors that its algebra gives
+
+All three rest on steps that do not hold in general, `CAVEATS`. They are numbers to compare with a run, and no promise.
+Where even the paper's own conditions fail there is no number: `Bound.value` is None and `Bound.reason` says why.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+
+from gossamer.errors import UserError, unknown_name
+
+FORMS = ("main-text", "appendix", "derived")
+
+CAVEATS = (
+    "late states are replaced by current ones before the analysis starts, so how stale a state is does not count",
+    "a doubly stochastic matrix is bounded by delta_2 where its norm is 1, so C_r and C_2 have no support",
+    "theorem 1 uses convexity although it assumes the PL condition alone, and drops theta",
+    "theorem 2 multiplies the Cauchy-Schwarz inequality by a negative number",
+    "neither bound vanishes with the learning rate",
+)
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What the statements assume about the losses, the gradients and the network; None is unknown.
+
+    Norms are those of the stacked state of all agents, and F is the sum of the agents' losses.
+    """
+
+    G: float | None = None  # ||g|| <= G
+    sigma: float | None = None  # E||g - grad F||^2 <= sigma^2
+    B: float | None = None  # ||g_dc,r|| <= B
+    M: float | None = None  # E||g_dc,r||^2 <= M
+    gamma: float | None = None  # F is gamma-smooth
+    mu: float | None = None  # ||grad F||^2 / 2 >= mu (F - F*)
+    xi: float | None = None  # the Hessian of F is xi-Lipschitz
+    epsilon: float | None = None  # ||g g^T - H|| <= epsilon
+    epsilon_D: float | None = None  # ||Diag(H) - H|| <= epsilon_D
+    theta_m: float | None = None  # the largest theta
+    delta_2: float | None = None  # the largest second eigenvalue of theta W + (1 - theta) W~
+    lam: float | None = None  # lambda of the compensation
+    initial_gap: float | None = None  # F(x_1) - F*
+
+    def __post_init__(self) -> None:
+        """Refuse a negative constant: all of them bound something that cannot be."""
+        for part in fields(self):
+            value = getattr(self, part.name)
+            if value is not None and not value >= 0:
+                raise UserError(f"constant {part.name} must be 0 or more, got {value}; all of them are upper bounds")
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A bound and what it is made of, or None and the reason why there is none."""
+
+    value: float | None
+    reason: str | None = None
+    terms: Mapping[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.value:.4g}" if self.value is not None else f"no guarantee: {self.reason}"
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The constants once none of them is missing."""
+
+    G: float = 0.0
+    sigma: float = 0.0
+    B: float = 0.0
+    M: float = 0.0
+    gamma: float = 0.0
+    mu: float = 0.0
+    xi: float = 0.0
+    epsilon: float = 0.0
+    epsilon_D: float = 0.0
+    theta_m: float = 0.0
+    delta_2: float = 0.0
+    lam: float = 0.0
+    initial_gap: float = 0.0
+
+    def spread(self, gradients: int, predictions: int) -> float:
+        """Return (gradients G + predictions B theta_m) / (1 - delta_2), the form of C_1, C_r and C_2."""
+        return (gradients * self.G + predictions * self.B * self.theta_m) / (1 - self.delta_2)
+
+
+def consensus_bound(constants: Constants, lr: float, tau: int, form: str = "derived") -> Bound:
+    """Lemma 1: E||x_i - mean of all agents|| <= eta (G + (tau - 1) B theta_m) / (1 - delta_2). All forms agree."""
+    known, reason = _check(constants, ("G", "B", "theta_m", "delta_2"), lr, tau, form)
+    if reason:
+        return Bound(None, reason)
+    return _total({"gradients": lr * known.spread(1, 0), "predictions": lr * (known.spread(0, tau - 1))})
+
+
+def pl_bound(constants: Constants, lr: float, tau: int, steps: int, form: str = "derived") -> Bound:
+    """Theorem 1: E[F(x_t) - F*] after `steps` iterations, for losses with the PL condition."""
+    names = tuple(part.name for part in fields(Constants) if part.name != "M")
+    known, reason = _check(constants, names, lr, tau, form)
+    if not reason and known.mu == 0:
+        reason = "mu is 0: the PL condition does not hold"
+    if not reason and lr > 1 / (2 * known.mu * tau):
+        limit = 1 / (2 * known.mu * tau)
+        reason = f"the learning rate {lr:g} is above 1/(2 mu tau) = {limit:.4g}; use a smaller one"
+    if reason:
+        return Bound(None, reason)
+    contraction = 2 * known.mu * lr * tau
+    floor = {name: term / contraction for name, term in _pl_terms(known, lr, tau, form).items()}
+    start = (1 - contraction) ** (max(steps, 1) - 1)
+    return _total({"start": start * (known.initial_gap - sum(floor.values())), **floor})
+
+
+def _pl_terms(known: _Known, lr: float, tau: int, form: str) -> dict[str, float]:
+    """Return the terms of Q."""
+    each = [known.spread(2, r - 1) for r in range(1, tau)]  # C_r
+    # The proof squares C_r where the statements do not, and drops the last term of its first line.
+    curved = sum(c**2 for c in each) if form == "derived" else sum(each)
+    second_order = known.gamma * lr**2 / 2 * (known.G + tau * known.B) ** 2 if form == "derived" else 0.0
+    hessian = known.gamma + known.epsilon_D + known.epsilon + abs(1 - known.lam) * known.G**2
+    c_1, c_2 = known.spread(1, tau - 1), known.spread(2, tau - 1)
+    shrink = 1 - 2 * known.mu * lr * tau
+    return {
+        "disagreement": 2 * shrink * known.G * lr * c_1 + 2 * lr**2 * known.G * known.gamma * c_1,
+        "curvature change": lr**3 * known.xi * known.G / 2 * curved,
+        "noise": known.G * lr * tau * known.sigma,
+        "hessian approximation": lr**2 * known.G * hessian * sum(each),
+        "own gradient": lr * known.G**2,
+        "staleness": lr**2 * known.gamma * known.G * tau * c_2,
+        "second order": second_order,
+    }
+
+
+def nonconvex_bound(constants: Constants, lr: float, tau: int, steps: int, form: str = "derived") -> Bound:
+    """Theorem 2: the mean over `steps` iterations of E||grad F(x_t)||^2, for any smooth losses."""
+    names = ("G", "sigma", "B", "M", "gamma", "theta_m", "delta_2", "initial_gap")
+    known, reason = _check(constants, names, lr, tau, form)
+    if not reason and known.gamma > 0 and lr >= 1 / known.gamma:
+        reason = f"the learning rate {lr:g} is not below 1/gamma = {1 / known.gamma:.4g}; use a smaller one"
+    if not reason and steps < 1:
+        reason = f"there must be 1 iteration or more to average over, got {steps}"
+    if reason:
+        return Bound(None, reason)
+    c_1 = known.spread(1, tau - 1)
+    # Powers of eta (and of tau) as each of the three places prints them.
+    drift, moments, smooth = {
+        "main-text": (1.0, tau**2, lr),
+        "appendix": (lr**2, tau, lr**2),
+        "derived": (lr, tau**2, lr**2),
+    }[form]
+    factor = 2 if form == "derived" else 1  # L1408 divides 2 [F(x_1) - F* + T R] by eta T
+    r_terms = {
+        "disagreement": 2 * known.G * c_1 * drift,
+        "moments": moments * lr**2 * known.gamma * known.M / 2,
+        "noise": lr * known.sigma**2 / 2 + lr * known.sigma * tau * known.B,
+        "smoothness": 2 * smooth * known.gamma * (tau * known.B + known.G) * c_1,
+    }
+    start = 2 * known.initial_gap / (steps * lr)
+    return _total({"start": start, **{name: factor * term / lr for name, term in r_terms.items()}})
+
+
+def _check(constants: Constants, names: tuple[str, ...], lr: float, tau: int, form: str) -> tuple[_Known, str | None]:
+    """Return the constants that a statement needs, or the reason why it says nothing."""
+    if form not in FORMS:
+        raise unknown_name("form", form, FORMS)
+    if not lr > 0:
+        raise UserError(f"lr must lie above 0, got {lr}; use for example 0.01")
+    values = {name: getattr(constants, name) for name in names}
+    missing = [name for name, value in values.items() if value is None]
+    if missing:
+        return _Known(), f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} unknown"
+    known = _Known(**values)
+    if tau < 1:
+        return known, "the statements are about delays of 1 step or more"
+    if known.delta_2 >= 1:
+        return known, "delta_2 is 1: with these weights some agents never meet, and 1/(1 - delta_2) is infinite"
+    return known, None
+
+
+def _total(terms: dict[str, float]) -> Bound:
+    return Bound(sum(terms.values()), None, terms)

@@ -1,0 +1,180 @@
+"""The constants of the bounds, estimated from a run.
+
+An estimate from a run is the largest (for mu the smallest) value that was seen, so that it is a lower bound of the
+constant that the statements assume: a bound computed from it can be too small, never too large.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import torch
+
+from gossamer.algorithms import Algorithm
+from gossamer.network import Network
+from gossamer.shapes import Float, Tensor
+from gossamer.theory.bounds import Constants
+from gossamer.theory.hessian import Operator, diagonal, exact_gradient, hessian, spectral_norm
+from gossamer.theory.problem import Problem
+from gossamer.theory.weights import delta_2, theta_range
+
+LARGEST_DIAGONAL = 5000  # parameters: one product with the Hessian for each of them
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """Constants, and for each how it was estimated or why it was not."""
+
+    constants: Constants
+    how: dict[str, str]
+
+    def as_dict(self) -> dict[str, dict[str, float | str | None]]:
+        """Return value and method of each constant, as plain values."""
+        return {
+            part.name: {"value": getattr(self.constants, part.name), "how": self.how[part.name]}
+            for part in fields(Constants)
+        }
+
+
+Window = Float[Tensor, "_ n d"]  # the states of a step and of the following ones, up to tau of them
+
+
+def windows_of(path: Float[Tensor, "steps n d"], tau: int, probes: int) -> list[Window]:
+    """Return the windows of evenly spaced steps of a whole path."""
+    places = torch.linspace(0, len(path) - 1, min(probes, len(path))).round().long().unique()
+    return [path[place : place + max(tau, 1)] for place in places.tolist()]
+
+
+def estimate_constants(
+    problem: Problem,
+    path: Float[Tensor, "steps n d"] | Sequence[Window],
+    *,
+    network: Network,
+    algorithm: Algorithm,
+    tau: int,
+    draws: int = 8,
+    probes: int = 20,
+    thetas: tuple[float, float] | None = None,
+) -> Estimates:
+    """Estimate all constants from the states that a run went through.
+
+    Args:
+        problem: the agents' losses and draws of their noisy gradients.
+        path: every state of a run, or windows of it that someone else has kept.
+        network: whose weights mix.
+        algorithm: for lambda and for theta.
+        tau: the delay.
+        draws: noisy gradients at each probe.
+        probes: steps of a path that are looked at.
+        thetas: the least and the largest theta that was used, where that was recorded.
+    """
+    windows = windows_of(path, tau, probes) if isinstance(path, torch.Tensor) else list(path)
+    lam = float(getattr(algorithm, "lam", 0.0))
+    values, how = _from_gradients(problem, windows, lam, draws)
+    for found, said in (_from_curvature(problem, windows, draws), _from_rule(network, algorithm, thetas)):
+        values |= found
+        how |= said
+    return Estimates(Constants(**values, lam=lam), {**how, "lam": "an option of the rule"})
+
+
+Found = tuple[dict[str, float | None], dict[str, str]]
+
+
+def _from_gradients(problem: Problem, windows: Sequence[Window], lam: float, draws: int) -> Found:
+    """Estimate what follows from gradients: G, sigma, B, M, mu and the first gap."""
+    largest, variance, predicted, moment, ratios, gaps = [], [], [], [], [], []
+    for index, window in enumerate(windows):
+        x = window[0]
+        loss, exact = exact_gradient(problem, x)
+        noisy = torch.stack([problem.gradient(x, index * draws + draw) for draw in range(draws)])
+        largest.append(_norms(noisy).max())
+        variance.append(_norms(noisy - exact).square().mean())
+        # The compensated gradient of the analysis moves with the sender's own displacement.
+        ahead = torch.stack([_norms(noisy + lam * noisy.square() * (then - x)) for then in window])  # [r, draws]
+        predicted.append(ahead.max())
+        moment.append(ahead.square().mean(dim=1).max())
+        gap = float(loss.sum()) - problem.best
+        gaps.append(gap)
+        if gap > 0:
+            ratios.append(0.5 * float(exact.square().sum()) / gap)
+    at = f"{len(windows)} steps of the run, {draws} draws each"
+    return {
+        "G": float(max(largest)),
+        "sigma": float(max(variance)) ** 0.5,
+        "B": float(max(predicted)),
+        "M": float(max(moment)),
+        "mu": min(ratios, default=None),
+        "initial_gap": gaps[0],
+    }, {
+        "G": f"the largest norm of a noisy gradient at {at}",
+        "sigma": f"root of the largest mean squared distance from the exact gradient at {at}",
+        "B": f"the largest norm of g + lambda g g (x(s + r) - x(s)), r < tau, at {at}",
+        "M": f"the largest mean square of the same at {at}",
+        "mu": f"the smallest ||grad F||^2 / (2 (F - F*)) at {len(windows)} steps, F* = {problem.best:g}",
+        "initial_gap": f"F at the first step less F* = {problem.best:g}",
+    }
+
+
+def _from_curvature(problem: Problem, windows: Sequence[Window], draws: int) -> Found:
+    """Estimate what follows from Hessians: gamma, xi, epsilon and epsilon_D."""
+    points = [window[0] for window in windows]
+    smooth, outer, changes = [], [], []
+    before: tuple[Tensor, Operator] | None = None
+    for index, x in enumerate(points):
+        product = hessian(problem, x)
+        smooth.append(spectral_norm(product, x).max())
+        g = problem.gradient(x, index * draws)
+        outer.append(spectral_norm(_outer_less(g, product), x).max())
+        if before is not None and bool((moved := (x - before[0]).norm(dim=1)).min() > 0):
+            changes.append((spectral_norm(_difference(product, before[1]), x) / moved).max())
+        before = x, product
+    size = points[0].shape[1]
+    off_diagonal = None
+    if size <= LARGEST_DIAGONAL:
+        off_diagonal = max(_off_diagonal_norm(problem, x) for x in (points[0], points[-1]))
+    at = f"power iteration on products with the Hessian at {len(points)} steps"
+    return {
+        "gamma": float(max(smooth)),
+        "xi": float(max(changes)) if changes else None,
+        "epsilon": float(max(outer)),
+        "epsilon_D": off_diagonal,
+    }, {
+        "gamma": f"the largest eigenvalue by {at}",
+        "xi": "the largest change of the Hessian over the distance between successive probes",
+        "epsilon": f"the largest spectral norm of g g^T - H, an agent's noisy gradient, by {at}",
+        "epsilon_D": "the largest spectral norm of Diag(H) - H at the first and the last probe"
+        if off_diagonal is not None
+        else f"not estimated: {size} parameters, above the limit of {LARGEST_DIAGONAL}; give it by hand",
+    }
+
+
+def _from_rule(network: Network, algorithm: Algorithm, thetas: tuple[float, float] | None) -> Found:
+    """Return theta_m and delta_2."""
+    seen = thetas or theta_range(algorithm)
+    if seen is None:
+        said = f"{algorithm.name} neither predicts nor clips: the statements are about pc-asgd, p-asgd and c-asgd"
+        return {"theta_m": None, "delta_2": None}, {"theta_m": said, "delta_2": said}
+    source = "the run used" if thetas else "the rule may use"
+    words = f"{source} theta from {seen[0]:g} to {seen[1]:g}"
+    return {"theta_m": seen[1], "delta_2": delta_2(network, seen)}, {
+        "theta_m": words,
+        "delta_2": f"theta e_2(W) + (1 - theta) e_2(W~), the larger end: {words}",
+    }
+
+
+def _norms(stacked: Float[Tensor, "draws n d"]) -> Float[Tensor, " draws"]:
+    norms: Tensor = stacked.flatten(1).norm(dim=1)
+    return norms
+
+
+def _outer_less(g: Float[Tensor, "n d"], product: Operator) -> Operator:
+    return lambda v: g * (g * v).sum(dim=1, keepdim=True) - product(v)
+
+
+def _difference(first: Operator, second: Operator) -> Operator:
+    return lambda v: first(v) - second(v)
+
+
+def _off_diagonal_norm(problem: Problem, x: Float[Tensor, "n d"]) -> float:
+    product = hessian(problem, x)
+    diag = diagonal(product, x)
+    return float(spectral_norm(lambda v: diag * v - product(v), x).max())

@@ -1,0 +1,205 @@
+"""The pages of `gossamer reproduce`, from runs that are made up: numbers, what is missing, and the verdicts."""
+
+import pytest
+
+from gossamer.experiments.reproduce import toy_result
+from gossamer.experiments.reproduce.outcomes import make_section, sections_of
+from gossamer.experiments.reproduce.page import write_page
+from gossamer.experiments.reproduce.recipes import RECIPES
+from gossamer.experiments.reproduce.scales import SCALES
+from gossamer.experiments.reproduce.store import Store
+from gossamer.experiments.reproduce.summary import write_summary
+from gossamer.experiments.reproduce.table_1 import to_table_1
+from gossamer.experiments.reproduce.toy import run_toy
+from gossamer.experiments.reproduce.verdict import FAILS, HOLDS, OPEN, ORDER, judge
+from reproducing import fill, record
+
+QUICK = SCALES["quick"]
+# The paper's rows of Table 4 as it prints them.
+PRINTED = {"PC-ASGD-PV": 0.873, "D-ASGD": 0.840, "theta uniform": 0.852}
+PRINTED |= {"theta 0.3": 0.863, "theta 0.5": 0.850, "theta 0.7": 0.845}
+PRINTED |= {"theta Bernoulli 0.3": 0.856, "theta Bernoulli 0.5": 0.850, "theta Bernoulli 0.7": 0.841}
+
+
+def table_4(folder, accuracies, seeds=3, spread=0.002, scale="quick"):
+    store = Store(folder)
+    cells = RECIPES["table-4"].cells_of(SCALES[scale], ["paper"])
+    fill(store, cells, accuracies, seeds, spread, scale=scale)
+    return store
+
+
+def verdict_of(name, store, protocol="paper", scale=QUICK):
+    return judge(make_section(RECIPES[name], scale, protocol, store))
+
+
+def test_the_papers_own_numbers_hold(tmp_path):
+    verdict = verdict_of("table-4", table_4(tmp_path, PRINTED))
+    assert verdict.word == HOLDS and "of 8 comparisons 8 hold;" in verdict.sentence
+
+
+def test_the_same_order_with_other_differences_holds_in_order_only(tmp_path):
+    stretched = {row: 0.873 - 4 * (0.873 - value) for row, value in PRINTED.items()}
+    verdict = verdict_of("table-4", table_4(tmp_path, stretched))
+    assert verdict.word == ORDER and "8 hold in order but not in size" in verdict.sentence
+
+
+def test_another_order_does_not_hold(tmp_path):
+    verdict = verdict_of("table-4", table_4(tmp_path, {**PRINTED, "D-ASGD": 0.9}))
+    assert verdict.word == FAILS and "7 hold, 1 do not; PC-ASGD-PV over D-ASGD" in verdict.sentence
+    assert "is -2.7 ± 0.3, +3.3 in the paper" in verdict.sentence
+
+
+def test_a_difference_within_one_standard_deviation_does_not_hold(tmp_path):
+    verdict = verdict_of("table-4", table_4(tmp_path, PRINTED, spread=0.05))
+    assert verdict.word == FAILS and "of 8 comparisons 0 hold, 8 do not" in verdict.sentence
+
+
+def test_where_the_papers_difference_is_not_clear_ours_need_not_be(tmp_path):
+    # P-ASGD over D-ASGD, CIFAR-100, 8 agents: +0.3 ± 2.0 in the paper.
+    column = "PreResNet-110, CIFAR-100, 8 agents"
+    store = Store(tmp_path)
+    cells = [cell for cell in RECIPES["table-2"].cells_of(QUICK, ["paper"]) if cell.column == column]
+    fill(store, cells, {"P-ASGD": 0.6480, "D-ASGD": 0.6485}, seeds=3, spread=0.002)
+    verdict = verdict_of("table-2", store)
+    assert verdict.word == HOLDS and "of 1 comparisons 1 hold (39 more are not run)" in verdict.sentence
+
+
+def test_nothing_to_compare_is_no_verdict(tmp_path):
+    assert verdict_of("table-4", table_4(tmp_path, {"D-ASGD": 0.8})).word == OPEN
+
+
+def test_one_seed_is_said(tmp_path):
+    assert "one seed only" in verdict_of("table-4", table_4(tmp_path, PRINTED, seeds=1)).sentence
+
+
+def page_of(name, store, folder):
+    write_page(RECIPES[name], store, folder)
+    return (folder / f"{name}.md").read_text()
+
+
+def test_a_page_has_mean_standard_deviation_seeds_and_the_papers_number(tmp_path):
+    page = page_of("table-4", table_4(tmp_path, PRINTED), tmp_path)
+    assert "| PC-ASGD-PV | 87.3 | 87.3 ± 0.2 (3) |" in page
+    assert "gossamer reproduce table-4 --scale quick --protocol paper --seeds 3" in page
+    assert "Made on: CPU made up, float32, gossamer 0.0, torch 0.0." in page and "(table-4.png)" in page
+
+
+def test_a_page_says_what_was_not_run_and_where_it_was(tmp_path):
+    store = table_4(tmp_path, {"D-ASGD": 0.8})
+    fill(store, RECIPES["table-4"].cells_of(SCALES["smoke"], ["paper"]), {"theta 0.3": 0.91}, scale="smoke")
+    page = page_of("table-4", store, tmp_path)
+    assert "| theta 0.3 | 86.3 | not run (smoke: 91.0 (1)) |" in page and "| theta 0.5 | 85.0 | not run |" in page
+    assert "## Scale smoke" not in page
+
+
+def test_a_page_of_nothing_says_so(tmp_path):
+    page = page_of("table-4", Store(tmp_path), tmp_path)
+    assert "Nothing has been run yet." in page and not (tmp_path / "table-4.png").exists()
+
+
+def test_a_run_that_diverged_is_marked(tmp_path):
+    store = Store(tmp_path)
+    cells = RECIPES["table-4"].cells_of(QUICK, ["paper"])
+    store.add(record(cells[0], 0, 0.1, status="the loss is nan"))
+    store.add(record(cells[0], 1, 0.3))
+    assert "20.0 ± 14.1 (2, 1 diverged)" in page_of("table-4", store, tmp_path)
+
+
+def test_the_largest_scale_comes_first_and_is_judged(tmp_path):
+    store = table_4(tmp_path, PRINTED)
+    fill(
+        store,
+        RECIPES["table-4"].cells_of(SCALES["full"], ["paper"]),
+        {**PRINTED, "D-ASGD": 0.99},
+        2,
+        0.002,
+        scale="full",
+    )
+    sections = sections_of(RECIPES["table-4"], store)
+    assert [section.scale.name for section in sections] == ["full", "quick"]
+    page = page_of("table-4", store, tmp_path)
+    assert "**Protocol paper, scale full.** Does not hold" in page and "scale quick.**" not in page
+
+
+@pytest.mark.parametrize(("share", "word"), [(0.62, HOLDS), (0.37, HOLDS), (0.97, FAILS)])
+def test_the_share_of_predicting_is_compared_with_either_reading(tmp_path, share, word):
+    store = Store(tmp_path)
+    cells = RECIPES["fig-choice"].cells_of(QUICK, ["paper"])
+    history = {"epoch": [0.0, 1.0], "accuracy": [0.1, 0.5], "spread": [0.0, 0.0]}
+    store.add(record(cells[0], 0, 0.5, history={**history, "predict": [None, [share - 0.01, share + 0.01]]}))
+    verdict = verdict_of("fig-choice", store)
+    assert verdict.word == word and f"in {share:.3f} of the last steps" in verdict.sentence
+
+
+@pytest.mark.parametrize(("seconds", "word"), [(1.17, HOLDS), (1.6, ORDER), (0.9, FAILS)])
+def test_the_time_is_compared_with_17_per_cent(tmp_path, seconds, word):
+    store = Store(tmp_path)
+    for cell in RECIPES["fig-time"].cells_of(QUICK, ["paper"]):
+        if cell.row in ("PC-ASGD", "D-ASGD"):
+            each = seconds if cell.row == "PC-ASGD" else 1.0
+            store.add(record(cell, 0, 0.5, epoch_seconds=[each, each, 9.0]))
+    assert verdict_of("fig-time", store).word == word
+
+
+def test_times_of_different_devices_are_not_compared(tmp_path):
+    store = Store(tmp_path)
+    for cell in RECIPES["fig-time"].cells_of(QUICK, ["paper"]):
+        store.add(record(cell, 0, 0.5, epoch_seconds=[1.0], device=f"made up {cell.row}"))
+    assert verdict_of("fig-time", store).word == OPEN
+
+
+def test_the_summary_sorts_results_and_names_what_is_better(tmp_path):
+    store = table_4(tmp_path, PRINTED)
+    cells = [c for c in RECIPES["table-2"].cells_of(QUICK, ["paper"]) if "CIFAR-10, 20" in c.column]
+    rows = {"PC-ASGD": 0.6, "D-ASGD": 0.7, "DM-ASGD": 0.8, "synchronous": 0.9}
+    fill(store, cells, rows, seeds=2, spread=0.001)
+    write_summary(store, tmp_path)
+    page = (tmp_path / "README.md").read_text()
+    confirmed, rest = page.split("## What does not hold")
+    assert "[table-4](table-4.md), scale quick, protocol paper: Holds" in confirmed
+    assert "[table-2](table-2.md)" in rest and "DM-ASGD: in 2 of 2 places, by 20.0 to 20.0 points" in rest
+    assert "synchronous:" not in page and (tmp_path / "summary.png").is_file()
+    assert "Not run yet: " in page and "fig-time" in page
+
+
+def test_a_summary_of_nothing_is_a_page_too(tmp_path):
+    write_summary(Store(tmp_path), tmp_path)
+    assert "Not run yet: table-2" in (tmp_path / "README.md").read_text()
+
+
+@pytest.fixture
+def short_toy(monkeypatch):
+    """The simple functions, but a few steps at one delay; says how often they were run."""
+    calls = []
+
+    def run(seeds, on_case):
+        calls.append(seeds)
+        return run_toy(seeds, 60, (1,), on_case)
+
+    monkeypatch.setattr(toy_result, "run_toy", run)
+    monkeypatch.setattr(toy_result, "STEPS", 60)
+    monkeypatch.setattr("gossamer.experiments.reproduce.toy_figures.write_toy_figures", lambda rows, folder: [])
+    return calls
+
+
+def test_the_simple_functions_are_run_once_and_written(command, short_toy, tmp_path):
+    first = command.well("reproduce", "toy", "--json").document
+    assert first["status"] == "finished" and "results/toy.md" in first["pages"] and short_toy == [1]
+    again = command.well("reproduce", "toy", "--json").document
+    assert again["pages"] == first["pages"] and short_toy == [1]
+    assert "[toy](toy.md) (of " in (tmp_path / "results/README.md").read_text()
+    (tmp_path / "results/data/toy.json").write_text("[{")
+    command.well("reproduce", "toy", "--seeds", 2)
+    assert short_toy == [1, 2]
+
+
+def test_the_simple_functions_end_at_the_time_limit(command, short_toy, tmp_path):
+    cut = command.well("reproduce", "toy", "--time-limit", "1e-9", "--json").document
+    assert cut["status"] == "time limit" and not (tmp_path / "results/toy.md").exists()
+
+
+def test_table_1_says_what_holds_of_each_rate():
+    page = to_table_1()
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    assert len(rows) == 8 and all(line.count("|") == 11 for line in rows)
+    assert "O(eps^T)" in page and "neighbourhood whose radius does not vanish" in page
