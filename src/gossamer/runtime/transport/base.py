@@ -70,3 +70,52 @@ class Transport(ABC):
     @abstractmethod
     def close(self) -> None:
         """Leave: stop threads, close sockets, remove what would be left behind."""
+
+
+class Wrapper(Transport):
+    """A transport on top of another one: passes everything on, for others to change what they must."""
+
+    def __init__(self, inner: Transport) -> None:
+        self.inner = inner
+        super().__init__()
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What was dropped, below or here: there is one count for all."""
+        return self.inner.counts
+
+    @counts.setter
+    def counts(self, counts: Counter[str]) -> None:
+        """Leave it to the transport below."""
+
+    def open(self, length: int) -> None:
+        """Open what lies below."""
+        self.inner.open(length)
+
+    def publish(self, stamp: Stamp, parts: Sequence[Tensor]) -> None:
+        """Publish at once: what changes messages does so where they arrive."""
+        self.inner.publish(stamp, parts)
+
+    def tick(self, step: int) -> None:
+        """Tell what lies below."""
+        self.inner.tick(step)
+
+    def latest(self, peer: int) -> Letter | None:
+        """Return the newest message that arrived below."""
+        return self.inner.latest(peer)
+
+    def at(self, peer: int, sequence: int) -> Letter | None:
+        """Return a message that arrived below."""
+        return self.inner.at(peer, sequence)
+
+    def offset(self, peer: int) -> int | None:
+        """Return the offset that was measured below."""
+        return self.inner.offset(peer)
+
+    def flush(self, seconds: float) -> None:
+        """Wait for what lies below."""
+        self.inner.flush(seconds)
+
+    def close(self) -> None:
+        """Close what lies below."""
+        self.inner.close()

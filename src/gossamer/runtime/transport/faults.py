@@ -15,17 +15,16 @@ import os
 import signal
 import subprocess
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 
 from gossamer.runtime.message import Stamp, checksum
-from gossamer.runtime.transport.base import KEPT, Letter, Transport
+from gossamer.runtime.transport.base import KEPT, Letter, Transport, Wrapper
 from gossamer.runtime.transport.fault_spec import Chance, Delay, Faults, Halt, Partition, parse_faults
 from gossamer.seeding import generator
-from gossamer.shapes import Tensor
 
 __all__ = ["MOST_UNDER_WAY", "Faults", "Faulty", "parse_faults"]
 
@@ -57,7 +56,7 @@ class _Line:
     judged: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=4 * KEPT))  # orders, not to judge twice
 
 
-class Faulty(Transport):
+class Faulty(Wrapper):
     """Shows what the faults leave of the messages that arrive, and halts the agent where they say so."""
 
     def __init__(
@@ -71,22 +70,13 @@ class Faulty(Transport):
         restarts: int | None = None,
     ) -> None:
         """Wrap a transport. An agent that was started again (`restarts`, or GOSSAMER_RESTARTS) is not halted again."""
-        self._inner, self._faults, self._rank, self._seed, self._clock = inner, faults, rank, seed, clock
-        super().__init__()
+        super().__init__(inner)
+        self._faults, self._rank, self._seed, self._clock = faults, rank, seed, clock
         restarts = int(os.environ.get("GOSSAMER_RESTARTS") or 0) if restarts is None else restarts
         self._halts = [c for c in faults.clauses if isinstance(c, Halt) and c.agent == rank and not restarts]
         self._lines: dict[int, _Line | None] = {}  # None: a link without faults
         self._joined = clock()
         self._step: int | None = None  # before the first tick
-
-    @property
-    def counts(self) -> Counter[str]:
-        """What was dropped, below or here."""
-        return self._inner.counts
-
-    @counts.setter
-    def counts(self, counts: Counter[str]) -> None:
-        """Leave it: there is one count for all, that of the transport below."""
 
     def tick(self, step: int) -> None:
         """Halt if it is time to, and take what has arrived at all links that were ever looked at."""
@@ -94,7 +84,7 @@ class Faulty(Transport):
         for halt in self._halts:
             if halt.iteration == step or (before is not None and before < halt.iteration < step):
                 _halt(halt.pause)
-        self._inner.tick(step)
+        self.inner.tick(step)
         for line in self._lines.values():
             if line is not None:
                 self._look(line)
@@ -103,7 +93,7 @@ class Faulty(Transport):
         """Return the newest message that can be seen."""
         line = self._line(peer)
         if line is None:
-            return self._inner.latest(peer)
+            return self.inner.latest(peer)
         self._look(line)
         return line.visible[-1] if line.visible else None
 
@@ -111,7 +101,7 @@ class Faulty(Transport):
         """Return a message if it is one of the last that can be seen."""
         line = self._line(peer)
         if line is None:
-            return self._inner.at(peer, sequence)
+            return self.inner.at(peer, sequence)
         self._look(line, sequence)
         wanted = (line.visible[-1].stamp.incarnation, sequence) if line.visible else None
         return next((letter for letter in line.visible if letter.stamp.order == wanted), None)
@@ -137,8 +127,8 @@ class Faulty(Transport):
         if self._is_cut(line, now):
             return
         if sequence is not None:
-            self._take(line, self._inner.at(line.peer, sequence), now)
-        self._take(line, self._inner.latest(line.peer), now)
+            self._take(line, self.inner.at(line.peer, sequence), now)
+        self._take(line, self.inner.latest(line.peer), now)
         due = [held for held in line.under_way if held.time <= now and held.step <= (self._step or 0)]
         if due:
             visible = [*line.visible, *(held.letter for held in due)]
@@ -189,7 +179,7 @@ class Faulty(Transport):
     def _hold(self, line: _Line, letter: Letter, now: int) -> _Held:
         """Return the message with the time and the iteration from which on it can be seen: the last of all delays."""
         seen, step = 0, 0
-        offset = self._inner.offset(line.peer)
+        offset = self.inner.offset(line.peer)
         taken = now if offset is None else letter.stamp.time + offset
         for place, clause in line.clauses:
             if isinstance(clause, Delay):
@@ -205,26 +195,6 @@ class Faulty(Transport):
         """Return a number in [0, 1) for this clause and this message. An incarnation is a time, hence no part of it."""
         source = generator(self._seed, "faults", place, stamp.sender, self._rank, stamp.sequence)
         return float(torch.rand((), generator=source, dtype=torch.float64))
-
-    def open(self, length: int) -> None:
-        """Open what lies below."""
-        self._inner.open(length)
-
-    def publish(self, stamp: Stamp, parts: Sequence[Tensor]) -> None:
-        """Publish at once: faults happen where messages arrive."""
-        self._inner.publish(stamp, parts)
-
-    def offset(self, peer: int) -> int | None:
-        """Return the offset that was measured below."""
-        return self._inner.offset(peer)
-
-    def flush(self, seconds: float) -> None:
-        """Wait for what lies below."""
-        self._inner.flush(seconds)
-
-    def close(self) -> None:
-        """Close what lies below."""
-        self._inner.close()
 
 
 def _most_crowded(under_way: list[_Held]) -> int:

@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from gossamer.network import NOTHING, Arrivals
-from gossamer.runtime.message import Stamp
-from gossamer.runtime.transport.base import Letter, Transport
+from gossamer.runtime.transport.base import Letter, Transport, Wrapper
 from gossamer.shapes import Int, Tensor
 
 POLL = 1e-4  # seconds between two looks for a message that is waited for
@@ -29,7 +28,7 @@ class _Line:
     order: tuple[int, int] = (-1, -1)  # of the newest
 
 
-class Scripted(Transport):
+class Scripted(Wrapper):
     """Shows messages as late as the arrivals say."""
 
     def __init__(
@@ -44,9 +43,8 @@ class Scripted(Transport):
         deadline: Callable[[int], float],
     ) -> None:
         """Wrap a transport. `sends` says at which iterations agents send, `deadline` how long to wait for a peer."""
-        super().__init__()
-        self.inner, self.rank, self.lockstep, self.sends, self.deadline = inner, rank, lockstep, sends, deadline
-        self.counts = inner.counts
+        super().__init__(inner)
+        self.rank, self.lockstep, self.sends, self.deadline = rank, lockstep, sends, deadline
         self._arrivals = arrivals
         self.hurried: Callable[[], bool] = lambda: False  # whether waits are to end now
         depth = arrivals.largest_age + 1
@@ -112,30 +110,6 @@ class Scripted(Transport):
         found = (letter for _, letter in reversed(line.letters) if letter.stamp.sequence == wanted)
         letter = next(found, None)
         return None if letter is None else replace(letter, age=age)
-
-    def at(self, peer: int, sequence: int) -> Letter | None:
-        """Return a message however late the model would show it."""
-        return self.inner.at(peer, sequence)
-
-    def open(self, length: int) -> None:
-        """Open what lies below."""
-        self.inner.open(length)
-
-    def publish(self, stamp: Stamp, parts: Sequence[Tensor]) -> None:
-        """Publish at once: messages are held back where they arrive."""
-        self.inner.publish(stamp, parts)
-
-    def offset(self, peer: int) -> int | None:
-        """Return the offset that was measured below."""
-        return self.inner.offset(peer)
-
-    def flush(self, seconds: float) -> None:
-        """Wait for what lies below."""
-        self.inner.flush(seconds)
-
-    def close(self) -> None:
-        """Close what lies below."""
-        self.inner.close()
 
 
 def _always() -> bool:
