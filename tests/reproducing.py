@@ -2,8 +2,9 @@
 
 import dataclasses
 
-from gossamer.experiments.reproduce.cells import essence
-from gossamer.experiments.reproduce.scales import SCALES
+from gossamer.experiments.reproduce.cells import Cell, essence
+from gossamer.experiments.reproduce.recipes import RECIPES
+from gossamer.experiments.reproduce.scales import PROTOCOLS, SCALES
 
 TINY = dataclasses.replace(SCALES["smoke"], epochs=7, evaluations=2, rates=(0.03, 0.3))
 
@@ -24,3 +25,16 @@ def fill(store, cells, accuracies, seeds=1, spread=0.0, **more):
             for seed in range(seeds):
                 value = accuracies[cell.row] + spread * (seed - (seeds - 1) / 2)
                 store.add(record(cell, seed, value, **more))
+
+
+def cells_of(name, scale="quick", protocols=tuple(PROTOCOLS)):
+    """The cells of a result."""
+    return RECIPES[name].cells_of(SCALES[scale], list(protocols))
+
+
+def made_up(job, folder, on_begin, stop):
+    """A run that takes no time; what it ends with depends on its settings alone."""
+    on_begin(10)
+    accuracy = int(job.key[:4], 16) / 2**17 + (0.3 if job.settings.lr == 0.3 else 0.0)
+    seconds = {"epoch_seconds": [0.1, 0.2]} if job.timed else {}
+    return record(Cell("", "", "", job.settings), job.settings.seed, accuracy, scale=job.scale, **seconds)

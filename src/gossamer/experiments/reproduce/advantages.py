@@ -39,7 +39,7 @@ def draw_advantages(sections: Sequence[Section], column: str, baseline: str) -> 
     """Draw a line for each row, the best at the top."""
     found = advantages(sections, column, baseline)
     rows = sorted(found, key=lambda row: max(points for points, _ in found[row].values()))
-    figure = Figure(figsize=(8.4, 1.6 + 0.36 * len(rows)), dpi=DPI, layout="constrained")
+    figure = Figure(figsize=(8.4, max(2.8, 1.6 + 0.36 * len(rows))), dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
     for at, row in enumerate(rows):
         for source, (points, spread) in found[row].items():

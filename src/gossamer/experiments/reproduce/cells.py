@@ -21,7 +21,7 @@ from gossamer.engine.settings import SETTING_NAMES, Settings
 # Where and how a run is computed, how often it is looked at, and its seed, which stands beside the key. A result that
 # was found in bf16 on a GPU is found again by whoever has none.
 _APART = (
-    *("seed", "data_dir", "precision", "threads", "execution", "compile", "deterministic"),
+    *("seed", "data_dir", "device", "precision", "threads", "execution", "compile", "deterministic"),
     *("eval_every", "checkpoint_every"),
 )
 _ALWAYS = (

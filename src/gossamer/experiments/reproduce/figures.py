@@ -1,6 +1,7 @@
 """Pictures of results, drawn from the stored runs: the paper's numbers hollow, ours filled."""
 
 import math
+import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -23,7 +24,8 @@ def draw(sections: Sequence[Section]) -> Figure:
     """Draw the sections of one result at one scale, a protocol each."""
     drawn = _DRAWINGS[sections[0].recipe.kind](sections)
     scale = sections[0].scale
-    drawn.suptitle(f"{sections[0].recipe.name} at scale {scale.name}", fontsize=13)
+    about = textwrap.fill(scale.about, int(8 * drawn.get_figwidth()))  # what stands for the paper's models
+    drawn.suptitle(f"{sections[0].recipe.name} at scale {scale.name}\n{about}", fontsize=12)
     return drawn
 
 
@@ -31,7 +33,7 @@ def _panels(titles: Sequence[str], width: float = 4.2, height: float = 3.4) -> t
     """Return a figure with a panel for each title."""
     across = min(PANELS, len(titles))
     down = math.ceil(len(titles) / across)
-    figure = Figure(figsize=(max(6.4, width * across), height * down + 0.9), dpi=DPI, layout="constrained")
+    figure = Figure(figsize=(max(6.4, width * across), height * down + 1.3), dpi=DPI, layout="constrained")
     panels = [figure.add_subplot(down, across, place + 1) for place in range(len(titles))]
     for panel, title in zip(panels, titles, strict=True):
         panel.set_title(title.replace("CIFAR-100, ", "CIFAR-100\n").replace("CIFAR-10, ", "CIFAR-10\n"))
@@ -43,7 +45,7 @@ def _table(sections: Sequence[Section]) -> Figure:
     first = sections[0]
     shown = [name for name in first.columns if any(place[1] == name for each in sections for place in each.outcomes)]
     rows = [row for row in first.rows if any((row, name) in each.outcomes for each in sections for name in shown)]
-    figure, panels = _panels(shown, height=1.0 + 0.3 * len(rows))
+    figure, panels = _panels(shown, height=max(2.4, 1.0 + 0.3 * len(rows)))
     for place, (panel, name) in enumerate(zip(panels, shown, strict=True)):
         for at, row in enumerate(reversed(rows)):
             reported = first.recipe.reported.get((row, name))

@@ -83,7 +83,10 @@ class Section:
     def columns(self) -> list[str]:
         """In the order of the recipe, or by their numbers where those are what counts."""
         columns = list(dict.fromkeys(cell.column for cell in self.cells))
-        return sorted(columns, key=number_in) if self.recipe.kind in ("delays", "sizes", "atlas") else columns
+        if self.recipe.kind not in ("delays", "sizes", "atlas"):
+            return columns
+        kinds = [number_in(name)[0] for name in columns]
+        return sorted(columns, key=lambda name: (kinds.index(number_in(name)[0]), number_in(name)[1]))
 
     def environments(self) -> list[str]:
         """Say on what the runs were made."""
@@ -92,7 +95,7 @@ class Section:
 
 
 def number_in(text: str) -> tuple[str, int]:
-    """Return what sorts 'tau 5, iid' before 'tau 20, iid', and what has no number first."""
+    """Return ' iid' and 5 of 'tau 5, iid'; the number is -1 where there is none."""
     digits = "".join(character for character in text.split(",")[0] if character.isdigit())
     return text.partition(",")[2], int(digits) if digits else -1
 

@@ -26,7 +26,7 @@ CRITERIA = ("literal", "descent", "decrease", "loss", "public-code")
 NETWORKS = {5: "paper-2", 8: "paper-1", 20: "paper-3"}
 DELAYS, SYNCHRONOUS = (5, 20, 60), "no delay"
 ATLAS_DELAYS = (20, 0, 60, 5, 100, 10, 40, 2, 1)  # those that tell most first
-ATLAS_SMOKE_DELAYS = (20, 0, 60, 5)
+ATLAS_SMOKE_DELAYS = (20, 5)
 ATLAS_FIRST = ("pc-asgd/theta=pv", "d-asgd", "p-asgd", "c-asgd", "dm-asgd", "sync", "pc-asgd")
 TIMED_EPOCHS = 6
 CRITERION_NOTE = (

@@ -105,6 +105,8 @@ def make_run(job: Job, folder: Path, on_begin: Callable[[int], OnStep | None], s
     shutil.rmtree(path, ignore_errors=True)  # it has served
     del training, result
     gc.collect()  # a GPU holds one run at a time
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
     return record
 
 
