@@ -31,11 +31,11 @@ ATLAS_FIRST = ("pc-asgd/theta=pv", "d-asgd", "p-asgd", "c-asgd", "dm-asgd", "syn
 TIMED_EPOCHS = 6
 CRITERION_NOTE = (
     "The criterion as printed prefers the step with *less* descent, so that PC-ASGD nearly always predicts; the words "
-    "ask for the opposite ([readings](../docs/readings.md), first row)."
+    "ask for the opposite (docs/readings.md, first row)."
 )
 PACE_NOTE = (
     "Averaging with late states holds D-ASGD back to eta / (1 + tau b), a tenth of eta with 8 agents at tau 20, so "
-    "that a common rate decides much of the order ([algorithms](../docs/algorithms.md))."
+    "that a common rate decides much of the order (docs/algorithms.md)."
 )
 
 

@@ -60,7 +60,7 @@ Reading the proofs closely shows further gaps, so that the bounds are no guarant
 * The squared-gradient bound at small steps is no smaller than the trivial bound that its own assumptions give.
 * That a larger delay speeds the convergence up is a consequence of an index shift, not of the algorithm.
 
-`gossamer algorithms NAME` describes each rule; [readings](../docs/readings.md) lists what the paper leaves open.
+`gossamer algorithms NAME` describes each rule; docs/readings.md lists what the paper leaves open.
 """
 
 
