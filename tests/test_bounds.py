@@ -13,10 +13,8 @@ from gossamer.theory import FORMS, Constants, consensus_bound, nonconvex_bound, 
 from gossamer.theory.weights import delta_2, theta_range
 
 positive = st.floats(0.01, 10)
-constants = st.builds(
-    Constants,
-    **{field.name: positive for field in dataclasses.fields(Constants)},
-).map(lambda c: dataclasses.replace(c, theta_m=min(c.theta_m, 1.0), delta_2=c.delta_2 / 11, lam=c.lam / 10))
+shares = {"theta_m": st.floats(0.01, 1), "delta_2": st.floats(0, 0.9), "lam": st.floats(0.01, 1)}
+constants = st.builds(Constants, **{**{field.name: positive for field in dataclasses.fields(Constants)}, **shares})
 
 
 def c_1(c, tau):
@@ -62,7 +60,7 @@ def test_the_bounds_are_the_formulas(c, tau, form):
     eta = 0.9 / max(c.gamma, 2 * c.mu * tau)
     assert math.isclose(consensus_bound(c, eta, tau, form).value, eta * c_1(c, tau))
     floor = q_of(c, eta, tau, form) / (2 * c.mu * eta * tau)
-    expected = (1 - 2 * c.mu * eta * tau) ** 6 * (c.initial_gap - floor) + floor
+    expected = (1 - 2 * c.mu * eta * tau) ** 7 * (c.initial_gap - floor) + floor  # x_8, seven steps after x_1
     assert math.isclose(pl_bound(c, eta, tau, 7, form).value, expected, rel_tol=1e-9)
     expected = 2 * c.initial_gap / (500 * eta) + r_over_eta(c, eta, tau, form)
     assert math.isclose(nonconvex_bound(c, eta, tau, 500, form).value, expected, rel_tol=1e-9)
@@ -109,23 +107,30 @@ def test_no_guarantee_is_never_a_number(form):
         pl_bound(apart, 0.1, 5, 10, form),
         nonconvex_bound(apart, 0.1, 5, 10, form),
     ):
-        assert "delta_2 is 1" in reason(bound)
+        assert "delta_2 is 1, not below 1" in reason(bound)
     assert "1/(2 mu tau) = 1" in reason(pl_bound(SOUND, 1.01, 5, 10, form))
     assert pl_bound(SOUND, 1.0, 5, 10, form).value is not None  # the condition includes its limit
     assert "not below 1/gamma = 1" in reason(nonconvex_bound(SOUND, 1.0, 5, 10, form))  # this one does not
     assert "delays of 1 step or more" in reason(consensus_bound(SOUND, 0.1, 0, form))
     assert "PL condition" in reason(pl_bound(dataclasses.replace(SOUND, mu=0.0), 0.1, 5, 10, form))
+    assert "(0, 1]" in reason(pl_bound(dataclasses.replace(SOUND, lam=1.5), 0.1, 5, 10, form))
+    assert "0 iterations or more" in reason(pl_bound(SOUND, 0.1, 5, -1, form))
+    assert "1 iteration or more" in reason(nonconvex_bound(SOUND, 0.1, 5, 0, form))
     assert reason(nonconvex_bound(Constants(G=1.0), 0.1, 5, 10, form)) == (
         "sigma, B, M, gamma, theta_m, delta_2, initial_gap are unknown"
     )
 
 
 def test_wrong_values_are_refused():
-    with pytest.raises(UserError, match="constant gamma must be 0 or more, got -1"):
+    with pytest.raises(UserError, match="constant gamma must be 0 or more and finite, got -1"):
         Constants(gamma=-1.0)
+    with pytest.raises(UserError, match="constant G must be 0 or more and finite, got inf"):
+        Constants(G=math.inf)
+    with pytest.raises(UserError, match="theta_m must be at most 1, got 2"):
+        Constants(theta_m=2.0)
     with pytest.raises(UserError, match="unknown form 'derive'; did you mean 'derived'"):
         consensus_bound(SOUND, 0.1, 5, "derive")
-    with pytest.raises(UserError, match="lr must lie above 0, got 0"):
+    with pytest.raises(UserError, match="lr must lie above 0 and be finite, got 0"):
         consensus_bound(SOUND, 0.0, 5)
 
 
@@ -140,6 +145,7 @@ def test_wrong_values_are_refused():
         ("pc-asgd/theta=uniform", (0, 1)),
         ("pc-asgd/theta=linear:0.2,0.5,100", (0.2, 0.5)),
         ("pc-asgd/theta=piecewise:0=0.3,500=0.7", (0.3, 0.7)),
+        ("pc-asgd/theta=piecewise:0=0.3,50000=0.7", (0.3, 0.7)),
         ("dm-asgd", None),
         ("d-asgd", None),
     ],
@@ -181,6 +187,11 @@ def test_the_command_says_when_there_is_no_guarantee(command):
     assert "neither predicts nor clips" in other["bounds"]["pl"]["derived"]["reason"]
     driven = command.well("bounds", *QUICK, "--momentum", "0.9", "--json").document
     assert "plain SGD" in driven["bounds"]["pl"]["derived"]["reason"]
+    other = command.well("bounds", *QUICK, "--horizon", "none", "--json").document
+    assert "horizon=sum, the run has none" in other["bounds"]["pl"]["derived"]["reason"]
+    uneven = ("--network", "star:6", "--clusters", "3,3", "--clip-weights", "renormalised")
+    other = command.well("bounds", *QUICK, *uneven, "--json").document
+    assert "not doubly stochastic" in other["bounds"]["pl"]["derived"]["reason"]
     by_hand = command.well("bounds", *QUICK, "--constant", "gamma=100", "--json").document
     assert "1/gamma = 0.01" in by_hand["bounds"]["nonconvex"]["derived"]["reason"]
     assert by_hand["constants"]["gamma"]["how"] == "given by hand"
@@ -200,6 +211,7 @@ def test_the_command_takes_a_run_folder(command, tmp_path):
         (("--constant", "gamma"), "constant 'gamma' has no value"),
         (("--constant", "gamma=x"), "constant gamma must be a number, got 'x'"),
         (("--probes", "0"), "probes must be 1 or more, got 0"),
+        (("--algorithm", "p-asgd", "--lr", "50", "--delay", "9", "--epochs", "3"), "there is nothing to estimate from"),
         (("nowhere.toml",), "cannot read settings 'nowhere.toml'"),
     ],
 )

@@ -2,7 +2,7 @@
 
 import math
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,9 @@ from gossamer.engine.parts import make_network
 from gossamer.engine.settings import SETTING_NAMES, Settings, make_settings
 from gossamer.errors import UserError
 from gossamer.network import Network, broadcast
+
+if TYPE_CHECKING:
+    from gossamer.theory.stability import Stability
 
 _USED = {*NETWORK_FLAGS, "algorithm", "lr", "momentum", "nesterov"} - {"delay_unit", "loss", "startup"}
 
@@ -56,8 +59,6 @@ def stability(
         shown = {"network": net.spec, "delay": net.delay.as_json(), "algorithm": rule.name, "options": settings.options}
         print_json({**shown, "lr": settings.lr, "curvature": curvature, **found.as_dict()})
         return
-    low, high = min(found.noise), max(found.noise)
-    limit = found.largest_stable_lr
     print_lines(
         {
             "setting": f"{rule.name} on {net.spec}, delay {net.delay.as_json()}, lr {settings.lr:g}, "
@@ -65,17 +66,28 @@ def stability(
             "verdict": "stable" if found.stable else "unstable: it will diverge",
             "radius": f"{found.spectral_radius:.6g} a step"
             + ("" if found.half_life is None else f", a disturbance halves in {found.half_life:.3g} steps"),
-            "limit": "no learning rate is stable" if limit is None else _limit(limit, curvature),
-            "pace": f"{found.pace:.4g} of the synchronous one along small gradients",
-            "noise": f"{low:.4g}" + (f" to {high:.4g}" if high > low else "") + " times an agent's own, in variance",
+            "limit": _limit(found, curvature),
+            "pace": "-" if found.pace is None else f"{found.pace:.4g} of the synchronous one along small gradients",
+            "noise": _noise(found.noise),
         }
     )
 
 
-def _limit(limit: float, curvature: float) -> str:
-    if math.isinf(limit):
+def _limit(found: "Stability", curvature: float) -> str:
+    low, high = found.smallest_stable_lr, found.largest_stable_lr
+    if low is None or high is None:
+        return "no learning rate is stable"
+    if math.isinf(high):
         return "stable at every learning rate that was tried"
-    return f"stable up to lr {limit:.4g} (lr times curvature {limit * curvature:.4g})"
+    begins = f"from lr {low:.4g} " if low else ""
+    return f"stable {begins}up to lr {high:.4g} (lr times curvature {high * curvature:.4g})"
+
+
+def _noise(noise: tuple[float, ...] | None) -> str:
+    if noise is None:
+        return "not known for this rule"
+    low, high = min(noise), max(noise)
+    return f"{low:.4g}" + (f" to {high:.4g}" if high > low else "") + " times an agent's own, in variance"
 
 
 def _network(settings: Settings) -> Network:

@@ -10,6 +10,7 @@ All three rest on steps that do not hold in general, `CAVEATS`. They are numbers
 Where even the paper's own conditions fail there is no number: `Bound.value` is None and `Bound.reason` says why.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 
@@ -21,7 +22,7 @@ CAVEATS = (
     "late states are replaced by current ones before the analysis starts, so how stale a state is does not count",
     "a doubly stochastic matrix is bounded by delta_2 where its norm is 1, so C_r and C_2 have no support",
     "theorem 1 uses convexity although it assumes the PL condition alone, and drops theta",
-    "theorem 2 multiplies the Cauchy-Schwarz inequality by a negative number",
+    "theorem 2 multiplies the Cauchy-Schwarz inequality by a negative number, and so loses a term eta tau^2 M / 2",
     "neither bound vanishes with the learning rate",
 )
 
@@ -48,11 +49,13 @@ class Constants:
     initial_gap: float | None = None  # F(x_1) - F*
 
     def __post_init__(self) -> None:
-        """Refuse a negative constant: all of them bound something that cannot be."""
+        """Refuse what bounds nothing."""
         for part in fields(self):
             value = getattr(self, part.name)
-            if value is not None and not value >= 0:
-                raise UserError(f"constant {part.name} must be 0 or more, got {value}; all of them are upper bounds")
+            if value is not None and not 0 <= value < math.inf:
+                raise UserError(f"constant {part.name} must be 0 or more and finite, got {value}; it is an upper bound")
+        if self.theta_m is not None and self.theta_m > 1:
+            raise UserError(f"constant theta_m must be at most 1, got {self.theta_m}; theta lies in [0, 1]")
 
 
 @dataclass(frozen=True)
@@ -99,9 +102,13 @@ def consensus_bound(constants: Constants, lr: float, tau: int, form: str = "deri
 
 
 def pl_bound(constants: Constants, lr: float, tau: int, steps: int, form: str = "derived") -> Bound:
-    """Theorem 1: E[F(x_t) - F*] after `steps` iterations, for losses with the PL condition."""
+    """Theorem 1: E[F(x_t) - F*] after `steps` iterations from x_1, t = steps + 1, for losses with the PL condition."""
     names = tuple(part.name for part in fields(Constants) if part.name != "M")
     known, reason = _check(constants, names, lr, tau, form)
+    if not reason and known.lam > 1:
+        reason = f"lambda is {known.lam:g}: the statement is for lambda in (0, 1]"
+    if not reason and steps < 0:
+        reason = f"there must be 0 iterations or more, got {steps}"
     if not reason and known.mu == 0:
         reason = "mu is 0: the PL condition does not hold"
     if not reason and lr > 1 / (2 * known.mu * tau):
@@ -111,7 +118,7 @@ def pl_bound(constants: Constants, lr: float, tau: int, steps: int, form: str = 
         return Bound(None, reason)
     contraction = 2 * known.mu * lr * tau
     floor = {name: term / contraction for name, term in _pl_terms(known, lr, tau, form).items()}
-    start = (1 - contraction) ** (max(steps, 1) - 1)
+    start = (1 - contraction) ** steps
     return _total({"start": start * (known.initial_gap - sum(floor.values())), **floor})
 
 
@@ -121,7 +128,7 @@ def _pl_terms(known: _Known, lr: float, tau: int, form: str) -> dict[str, float]
     # The proof squares C_r where the statements do not, and drops the last term of its first line.
     curved = sum(c**2 for c in each) if form == "derived" else sum(each)
     second_order = known.gamma * lr**2 / 2 * (known.G + tau * known.B) ** 2 if form == "derived" else 0.0
-    hessian = known.gamma + known.epsilon_D + known.epsilon + abs(1 - known.lam) * known.G**2
+    hessian = known.gamma + known.epsilon_D + known.epsilon + (1 - known.lam) * known.G**2
     c_1, c_2 = known.spread(1, tau - 1), known.spread(2, tau - 1)
     shrink = 1 - 2 * known.mu * lr * tau
     return {
@@ -167,8 +174,8 @@ def _check(constants: Constants, names: tuple[str, ...], lr: float, tau: int, fo
     """Return the constants that a statement needs, or the reason why it says nothing."""
     if form not in FORMS:
         raise unknown_name("form", form, FORMS)
-    if not lr > 0:
-        raise UserError(f"lr must lie above 0, got {lr}; use for example 0.01")
+    if not 0 < lr < math.inf:
+        raise UserError(f"lr must lie above 0 and be finite, got {lr}; use for example 0.01")
     values = {name: getattr(constants, name) for name in names}
     missing = [name for name, value in values.items() if value is None]
     if missing:
@@ -177,7 +184,10 @@ def _check(constants: Constants, names: tuple[str, ...], lr: float, tau: int, fo
     if tau < 1:
         return known, "the statements are about delays of 1 step or more"
     if known.delta_2 >= 1:
-        return known, "delta_2 is 1: with these weights some agents never meet, and 1/(1 - delta_2) is infinite"
+        return (
+            known,
+            f"delta_2 is {known.delta_2:g}, not below 1: with these weights some agents never meet",
+        )
     return known, None
 
 

@@ -1,7 +1,8 @@
 """The constants of the bounds, estimated from a run.
 
-An estimate from a run is the largest (for mu the smallest) value that was seen, so that it is a lower bound of the
-constant that the statements assume: a bound computed from it can be too small, never too large.
+An estimate from a run is the largest (for mu the smallest) value that was seen at a few of its steps. The constant that
+the statements assume holds everywhere, so that it can only be worse; but sigma and M are means of a few draws, of which
+the largest one is a little too large, and F* = 0 makes mu smaller and the first gap larger than they are.
 """
 
 from collections.abc import Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass, fields
 import torch
 
 from gossamer.algorithms import Algorithm
+from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.shapes import Float, Tensor
 from gossamer.theory.bounds import Constants
@@ -17,6 +19,8 @@ from gossamer.theory.hessian import Operator, diagonal, exact_gradient, hessian,
 from gossamer.theory.problem import Problem
 from gossamer.theory.weights import delta_2, theta_range
 
+FRESH = 1 << 40  # the first draw: a run's own ones are numbered by its steps
+OUTER_DRAWS = 4  # gradients whose outer products are compared with the Hessian at each probe
 LARGEST_DIAGONAL = 5000  # parameters: one product with the Hessian for each of them
 
 
@@ -68,6 +72,8 @@ def estimate_constants(
         thetas: the least and the largest theta that was used, where that was recorded.
     """
     windows = windows_of(path, tau, probes) if isinstance(path, torch.Tensor) else list(path)
+    if not all(bool(window.isfinite().all()) for window in windows):
+        raise UserError("the run has diverged, and nothing bounds its gradients; use a smaller learning rate")
     lam = float(getattr(algorithm, "lam", 0.0))
     values, how = _from_gradients(problem, windows, lam, draws)
     for found, said in (_from_curvature(problem, windows, draws), _from_rule(network, algorithm, thetas)):
@@ -85,7 +91,7 @@ def _from_gradients(problem: Problem, windows: Sequence[Window], lam: float, dra
     for index, window in enumerate(windows):
         x = window[0]
         loss, exact = exact_gradient(problem, x)
-        noisy = torch.stack([problem.gradient(x, index * draws + draw) for draw in range(draws)])
+        noisy = torch.stack([problem.gradient(x, FRESH + index * draws + draw) for draw in range(draws)])
         largest.append(_norms(noisy).max())
         variance.append(_norms(noisy - exact).square().mean())
         # The compensated gradient of the analysis moves with the sender's own displacement.
@@ -122,10 +128,14 @@ def _from_curvature(problem: Problem, windows: Sequence[Window], draws: int) -> 
     for index, x in enumerate(points):
         product = hessian(problem, x)
         smooth.append(spectral_norm(product, x).max())
-        g = problem.gradient(x, index * draws)
-        outer.append(spectral_norm(_outer_less(g, product), x).max())
-        if before is not None and bool((moved := (x - before[0]).norm(dim=1)).min() > 0):
-            changes.append((spectral_norm(_difference(product, before[1]), x) / moved).max())
+        products = [
+            spectral_norm(_outer_less(problem.gradient(x, FRESH + index * draws + draw), product), x)
+            for draw in range(min(draws, OUTER_DRAWS))
+        ]
+        outer.append(torch.stack(products).mean(dim=0).max())
+        if before is not None:
+            changed, moved = spectral_norm(_difference(product, before[1]), x), (x - before[0]).norm(dim=1)
+            changes += (changed / moved)[moved > 0].tolist()
         before = x, product
     size = points[0].shape[1]
     off_diagonal = None
@@ -140,7 +150,7 @@ def _from_curvature(problem: Problem, windows: Sequence[Window], draws: int) -> 
     }, {
         "gamma": f"the largest eigenvalue by {at}",
         "xi": "the largest change of the Hessian over the distance between successive probes",
-        "epsilon": f"the largest spectral norm of g g^T - H, an agent's noisy gradient, by {at}",
+        "epsilon": f"the largest mean spectral norm of g g^T - H, agent by agent, by {at}",
         "epsilon_D": "the largest spectral norm of Diag(H) - H at the first and the last probe"
         if off_diagonal is not None
         else f"not estimated: {size} parameters, above the limit of {LARGEST_DIAGONAL}; give it by hand",
@@ -153,7 +163,7 @@ def _from_rule(network: Network, algorithm: Algorithm, thetas: tuple[float, floa
     if seen is None:
         said = f"{algorithm.name} neither predicts nor clips: the statements are about pc-asgd, p-asgd and c-asgd"
         return {"theta_m": None, "delta_2": None}, {"theta_m": said, "delta_2": said}
-    source = "the run used" if thetas else "the rule may use"
+    source = "where messages were late the run used" if thetas else "the rule may use"
     words = f"{source} theta from {seen[0]:g} to {seen[1]:g}"
     return {"theta_m": seen[1], "delta_2": delta_2(network, seen)}, {
         "theta_m": words,

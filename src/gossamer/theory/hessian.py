@@ -11,6 +11,7 @@ from gossamer.theory.problem import Problem
 Operator = Callable[[Tensor], Tensor]  # [..., n, d] to the same: symmetric, agent by agent
 
 BATCH = 64  # products that are taken at once
+STEADY = 10  # products in a row that change nothing: a single one may be on a plateau
 
 
 def exact_gradient(problem: Problem, x: Float[Tensor, "n d"]) -> tuple[Float[Tensor, " n"], Float[Tensor, "n d"]]:
@@ -44,15 +45,17 @@ def spectral_norm(
     """Return the largest absolute eigenvalue of each agent's block, by power iteration.
 
     ||A v|| for a unit vector v never exceeds the norm, also where two eigenvalues differ by their sign alone. It stops
-    when a further product raises no agent's value by more than the tolerance.
+    when several products in a row raise no agent's value by more than the tolerance.
     """
     v = torch.randn(like.shape, generator=generator(seed, "power-iteration"), dtype=torch.float64).to(like)
     norm = torch.zeros(len(like), dtype=like.dtype, device=like.device)
+    steady = 0
     for _ in range(iterations):
         v = v / v.norm(dim=1, keepdim=True).clamp(min=torch.finfo(v.dtype).tiny)
         v = operator(v)
         before, norm = norm, v.norm(dim=1)
-        if bool(((norm - before).abs() <= tolerance * norm).all()):
+        steady = steady + 1 if bool(((norm - before).abs() <= tolerance * norm).all()) else 0
+        if steady == STEADY:
             break
     return norm
 

@@ -21,9 +21,9 @@ from gossamer.shapes import Float, Tensor
 from gossamer.state.local import LocalOptimizer
 from gossamer.theory.weights import theta_range
 
-SMALL = 1e-5  # the past that is led through: g * g is then 1e-10 of g, so that curvature estimates vanish
+SMALL = 1e-5  # of a gradient, tau-fold: g * g is then 1e-10 of g, so that curvature estimates vanish
 TOLERANCE = 1e-6
-TRIALS = 6
+TRIALS, COLUMNS = 6, 3
 
 Past = list[dict[str, Float[Tensor, "n columns"]]]  # the kept vectors at each step, oldest first
 
@@ -34,7 +34,7 @@ class LinearUpdate:
 
     matrices: dict[int, Float[Tensor, "m m"]]  # by age
     num_agents: int
-    keeps: bool = False  # whether the rule itself keeps vectors
+    starts: Float[Tensor, "k n"] | None = None  # for rules that keep vectors: pasts, stacked, that runs begin with
 
     @property
     def size(self) -> int:
@@ -78,10 +78,15 @@ class _Probe:
         self, algorithm: Algorithm, network: Network, lr: float, curvature: float, local: LocalOptimizer
     ) -> None:
         self.algorithm, self.network, self.lr, self.curvature, self.local = algorithm, network, lr, curvature, local
+        algorithm.check(network)
         if algorithm.draws:
             raise _refused(algorithm, "draws at random at every step; look at the values it draws from, one by one")
         if algorithm.period > 1 or algorithm.period_inside > 1:
             raise _refused(algorithm, "sends in rounds; set its period to 1")
+        if algorithm.totals:
+            raise _refused(algorithm, "sends running totals, which need not settle where the states do")
+        if getattr(algorithm, "consensus_steps", 0):
+            raise _refused(algorithm, "begins with another rule; set consensus_steps to 0")
         theta = theta_range(algorithm)
         if theta is not None and theta[0] != theta[1]:
             low, high = theta
@@ -93,6 +98,7 @@ class _Probe:
             )
         self.ages = self._ages()
         self.names = self._names()
+        self.small = SMALL / max(1.0, curvature * max(1, self.depth))
 
     def _ages(self) -> list[int]:
         """Return the ages of messages once all have arrived, with 0."""
@@ -115,14 +121,14 @@ class _Probe:
 
     def _names(self) -> tuple[str, ...]:
         """Return what is kept between steps; only vectors like x can be part of a linear map."""
-        simulation = self._simulation(3)
+        simulation = self._simulation(self.network.num_agents + 2)  # unlike any other number of its shapes
         kept = {name: tuple(value.shape) for name, value in simulation.state.items()}
         odd = [name for name, shape in kept.items() if shape != tuple(simulation.x.shape)]
         if odd:
             raise _refused(self.algorithm, f"keeps '{odd[0]}', which is no vector like x")
         return ("x", *kept, *(("memory",) if self.local.momentum else ()))
 
-    def follow(self, past: Past, settled: int = 0) -> dict[str, Tensor]:
+    def follow(self, past: Past, settled: int) -> dict[str, Tensor]:
         """Return what is kept after the step that follows a past; `settled` steps of zeros go before."""
         simulation = self._simulation(past[0]["x"].shape[1])
         nothing = {name: torch.zeros_like(past[0]["x"]) for name in self.names}
@@ -134,8 +140,11 @@ class _Probe:
         after = {"x": simulation.x, **simulation.state}
         return after if simulation.memory is None else {**after, "memory": simulation.memory}
 
-    def read_off(self, settled: int = 0) -> LinearUpdate:
-        """Lead the rule through a past where each number has a column of its own."""
+    def read_off(self, settled: int = 1) -> LinearUpdate:
+        """Lead the rule through a past where each number has a column of its own.
+
+        A step of zeros goes before, so that the oldest message is held for the first time when it is looked at.
+        """
         agents, width = self.network.num_agents, self.network.num_agents * len(self.names)
         columns = width * len(self.ages)
         past: Past = []
@@ -146,33 +155,44 @@ class _Probe:
                 block = self.ages.index(age) * width
                 for place, name in enumerate(self.names):
                     first = block + place * agents
-                    values[name][:, first : first + agents] = SMALL * torch.eye(agents, dtype=torch.float64)
+                    values[name][:, first : first + agents] = self.small * torch.eye(agents, dtype=torch.float64)
             past.append(values)
         after = self.follow(past, settled)
-        rows = torch.cat([after[name] for name in self.names]) / SMALL
+        rows = torch.cat([after[name] for name in self.names]) / self.small
         blocks = rows.split(width, dim=1)
         keeps = bool(set(self.names) - {"x", "memory"})
-        return LinearUpdate(dict(zip(self.ages, blocks, strict=True)), agents, keeps)
+        return LinearUpdate(dict(zip(self.ages, blocks, strict=True)), agents, self._starts() if keeps else None)
+
+    def _starts(self) -> Float[Tensor, "k n"]:
+        """Let the rule run from each agent's unit vector, and return the pasts that it has come through."""
+        agents = self.network.num_agents
+        simulation = self._simulation(agents)
+        simulation.x = self.small * torch.eye(agents, dtype=torch.float64)
+        simulation.state = self.algorithm.start(simulation.x, simulation.place)
+        past: list[Tensor] = []
+        for _ in range(self.depth + 2):
+            simulation.step()
+            kept = {"x": simulation.x, **simulation.state, "memory": simulation.memory}
+            past.append(torch.cat([value for name in self.names if (value := kept[name]) is not None]))
+        return torch.cat(past[: -self.depth - 2 : -1]) / self.small  # the newest first
 
     def check(self, update: LinearUpdate) -> None:
         """Make sure that the rule is linear, looks back no further, and is the same one step and two steps later."""
-        for settled in (1, 2):
+        for settled in (2, 3):
             later = self.read_off(settled)
             if any(not _close(later.matrices[age], matrix) for age, matrix in update.matrices.items()):
                 raise _refused(self.algorithm, "is not the same at every step, as with rounds or schedules")
+        shape = self.network.num_agents, COLUMNS
         for trial in range(TRIALS):
             chance = generator(0, "linear-past", trial)
             past = [
-                {
-                    name: SMALL * torch.randn(self.network.num_agents, 1, generator=chance, dtype=torch.float64)
-                    for name in self.names
-                }
+                {name: self.small * torch.randn(shape, generator=chance, dtype=torch.float64) for name in self.names}
                 for _ in range(self.depth + 1)
             ]
-            after = self.follow(past)
-            found = torch.cat([after[name] for name in self.names]) / SMALL
+            after = self.follow(past, settled=1)
+            found = torch.cat([after[name] for name in self.names]) / self.small
             expected = sum(
-                matrix @ torch.cat([past[self.depth - age][name] for name in self.names]) / SMALL
+                matrix @ torch.cat([past[self.depth - age][name] for name in self.names]) / self.small
                 for age, matrix in update.matrices.items()
             )
             if not _close(found, torch.as_tensor(expected)):

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import torch
+from torch import nn
 
 from gossamer.engine.training import Training
 from gossamer.seeding import generator
@@ -47,13 +48,14 @@ class FunctionProblem:
     def gradient(self, x: Float[Tensor, "n d"], draw: int) -> Float[Tensor, "n d"]:
         """Return the gradient plus noise; `gm.trajectory` takes this function as it is, with the step as the draw."""
         noise = torch.randn(x.shape, generator=generator(self.seed, "gradient-noise", draw), dtype=x.dtype)
-        return self.function.gradient(x) + self.noise * noise
+        return self.function.gradient(x) + self.noise * noise.to(x)
 
 
 class TaskProblem:
     """A training run's own losses: each agent's mean loss over its data, or over the first `examples` of it.
 
-    Cross entropy is never negative, so that F* is taken as 0. Every layer is in training mode, as in a step.
+    Cross entropy is never negative, so that F* is taken as 0. Layers are in training mode, as in a step, but for
+    dropout, which would make the loss a matter of chance. Frozen parameters have no gradient.
     """
 
     best = 0.0
@@ -63,13 +65,17 @@ class TaskProblem:
         settings, task = training.settings, training.task
         self._module = task.fresh_module(settings.seed)
         self._module.module.to(device=settings.device, dtype=getattr(torch, settings.dtype)).train()
+        for layer in self._module.module.modules():
+            if isinstance(layer, nn.modules.dropout._DropoutNd):
+                layer.eval()
+        self._frozen = self._module.frozen.to(settings.device)
         self._shards = [shard[:examples] for shard in training.shards]
 
     def loss(self, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
         """Return each agent's mean loss over its own examples."""
         task = self.training.task
         losses = []
-        for flat, shard in zip(x, self._shards, strict=True):
+        for flat, shard in zip(torch.where(self._frozen, x.detach(), x), self._shards, strict=True):
             inputs = task.inputs(task.train.x[shard], x.dtype).to(x.device)
             losses.append(task.loss(self._module(flat, inputs, self._buffers()), task.train.y[shard].to(x.device)))
         return torch.stack(losses)

@@ -7,7 +7,10 @@ from typing import Any
 import torch
 
 from gossamer.engine.parts import arithmetic
+from gossamer.engine.simulation import NonFinite
 from gossamer.engine.training import Training
+from gossamer.errors import UserError
+from gossamer.network import check_assumption_2
 from gossamer.shapes import Float, Tensor
 from gossamer.theory.bounds import CAVEATS, FORMS, Bound, Constants, consensus_bound, nonconvex_bound, pl_bound
 from gossamer.theory.estimate import Estimates, Window, estimate_constants
@@ -63,7 +66,10 @@ def report(
     """Run a training, estimate the constants but for those `given`, and set the bounds beside what was measured."""
     tau, lr = training.network.delay.largest, training.settings.lr
     problem = TaskProblem(training, examples)
-    seen = observe(training, tau, probes, on_step)
+    try:
+        seen = observe(training, tau, probes, on_step)
+    except NonFinite as error:
+        raise UserError(f"{error}; there is nothing to estimate from") from None
     with arithmetic(training.settings):
         estimates = estimate_constants(
             problem,
@@ -109,15 +115,32 @@ def all_bounds(
     return found
 
 
+# Options of the rule with which the statements can be about it: the update as the paper prints it.
+_PRINTED = {
+    "horizon": "sum",
+    "source": "sent",
+    "self_consistent": False,
+    "lam_form": "linear",
+    "gradient_at": "own",
+    "consensus_steps": 0,
+}
+
+
 def why_not(training: Training, estimates: Estimates) -> str | None:
     """Return why the statements are not about this run at all, or None."""
-    settings = training.settings
+    settings, network = training.settings, training.network
     if estimates.constants.theta_m is None:
         return estimates.how["theta_m"]
     if not training.simulation.local.plain:
         return "the statements are about plain SGD; set momentum and weight decay to 0"
     if settings.schedule != "constant" or settings.warmup:
         return "the statements are about a constant learning rate; use --schedule constant without warm-up"
+    for name, printed in _PRINTED.items():
+        if getattr(training.algorithm, name, printed) != printed:
+            return f"the statements are about {name}={printed}, the run has {getattr(training.algorithm, name)}"
+    for name, matrix in (("W", network.W), ("W~", network.W_clip)):
+        if not check_assumption_2(matrix).stochastic:
+            return f"{name} is not doubly stochastic, as Assumption 2 (a) asks; use symmetric weights"
     return None
 
 

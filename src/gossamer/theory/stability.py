@@ -20,12 +20,11 @@ from gossamer.network import Network
 from gossamer.shapes import Float, Tensor
 from gossamer.theory.linear import LinearUpdate, linearise
 
-DENSE = 1200  # numbers in the stacked past: above, only the largest eigenvalues are looked for
-LARGEST = 200_000
+LARGEST = 3000  # numbers in the stacked past: eigenvalues of such a matrix take about ten seconds
 SLOW = 1e-4  # eta h at which the pace is read off
-CONSERVED = 1e-7  # how near to 1 an eigenvalue is that stands for something conserved
-BISECTIONS = 40
-HIGHEST = 1e6
+NEGLIGIBLE = 1e-10  # a direction that a run does not reach
+RATES = tuple(2.0**power for power in range(-20, 5))  # times 1/h: where the limit is looked for
+BISECTIONS = 16
 
 
 @dataclass(frozen=True)
@@ -36,12 +35,13 @@ class Stability:
     spectral_radius: float
     half_life: float | None  # steps after which a disturbance has halved
     largest_stable_lr: float | None  # None: every rate that was tried is unstable
-    pace: float  # progress along a small gradient, 1 is the synchronous rate
-    noise: tuple[float, ...]  # variance of the noise that a step injects into each agent, 1 is its own gradient's
+    smallest_stable_lr: float | None  # 0: however small; more where a small rate leaves another mode unstable
+    pace: float | None  # progress along a small gradient over the synchronous one; None where that is unstable
+    noise: tuple[float, ...] | None  # variance of the gradient noise that a step brings in, over an agent's own
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain values for JSON."""
-        return asdict(self) | {"noise": list(self.noise)}
+        return asdict(self) | {"noise": None if self.noise is None else list(self.noise)}
 
 
 def stability(
@@ -57,98 +57,99 @@ def stability(
     if not 0 < lr < math.inf:
         raise UserError(f"lr must lie above 0 and be finite, got {lr}; use for example 0.05")
 
-    linearise(algorithm, network, lr, curvature, momentum=momentum, nesterov=nesterov)  # checked once
+    checked = linearise(algorithm, network, lr, curvature, momentum=momentum, nesterov=nesterov)
 
     def radius(rate: float, h: float = curvature) -> float:
         update = linearise(algorithm, network, rate, h, momentum=momentum, nesterov=nesterov, check=False)
         return spectral_radius(update)
 
-    at_lr = radius(lr)
+    at_lr = spectral_radius(checked)
+    smallest, largest = _limits(radius, curvature)
+    # Where a rule evaluates gradients itself, or keeps vectors, noise enters in other ways too.
+    countable = not algorithm.needs and checked.starts is None
     return Stability(
         stable=at_lr < 1,
         spectral_radius=at_lr,
         half_life=math.log(0.5) / math.log(at_lr) if 0 < at_lr < 1 else None,
-        largest_stable_lr=_limit(radius, lr, stable=at_lr < 1),
-        pace=_pace(lambda slow: radius(lr, slow / lr)) * (1 - momentum),
-        noise=injected_noise(algorithm, network),
+        largest_stable_lr=largest,
+        smallest_stable_lr=smallest,
+        pace=_pace(lambda slow: radius(lr, slow / lr)),
+        noise=injected_noise(algorithm, network) if countable else None,
     )
 
 
 def spectral_radius(update: LinearUpdate) -> float:
-    """Return the largest absolute eigenvalue of the companion matrix.
+    """Return the largest absolute eigenvalue of the companion matrix, on the states that a run can reach.
 
-    A rule that keeps vectors may conserve something, as gradient tracking the sum of its trackers: an eigenvalue of 1.
-    It starts from the right value and no step changes it, so that such eigenvalues do not count.
+    A rule that keeps vectors may conserve something, as gradient tracking the sum of its trackers: an eigenvalue of 1
+    that no run ever excites, as it starts from the right value.
     """
-    if update.size * (update.depth + 1) <= DENSE:
-        values = np.linalg.eigvals(companion(update).numpy())
-    else:
-        values = _largest_eigenvalues(update)
-    if update.keeps:
-        values = values[np.abs(values - 1) > CONSERVED]
-    return float(np.abs(values).max(initial=0.0))
+    matrix = companion(update).numpy()
+    if update.starts is not None:
+        basis = _reached(matrix, update.starts.numpy())
+        matrix = basis.T @ matrix @ basis
+    return float(np.abs(np.linalg.eigvals(matrix)).max(initial=0.0))
+
+
+def _reached(matrix: NDArray[Any], starts: NDArray[Any]) -> NDArray[Any]:
+    """Return an orthonormal basis of all that repeated steps make of some starts."""
+    basis = np.zeros((len(matrix), 0))
+    fresh = starts
+    while basis.shape[1] < len(matrix):
+        sizes = np.linalg.norm(fresh, axis=0)
+        fresh = fresh[:, sizes > NEGLIGIBLE] / sizes[sizes > NEGLIGIBLE]
+        if not fresh.shape[1]:
+            break
+        for _ in range(2):  # once leaves rounding errors
+            fresh = fresh - basis @ (basis.T @ fresh)
+        left, sizes, _ = np.linalg.svd(fresh, full_matrices=False)
+        new = left[:, sizes > NEGLIGIBLE]
+        basis = np.concatenate([basis, new], axis=1)
+        fresh = matrix @ new
+    return basis
 
 
 def companion(update: LinearUpdate) -> Float[Tensor, "k k"]:
     """Return the matrix that moves the stacked past by one step."""
-    size = update.size
-    matrix = torch.zeros((size * (update.depth + 1),) * 2, dtype=torch.float64)
+    size, total = update.size, update.size * (update.depth + 1)
+    if total > LARGEST:
+        raise UserError(
+            f"{size} numbers a step and a delay of {update.depth} steps make a past of {total}, above the limit of "
+            f"{LARGEST}; use fewer agents or a shorter delay"
+        )
+    matrix = torch.zeros((total, total), dtype=torch.float64)
     for age, block in update.matrices.items():
         matrix[:size, age * size : (age + 1) * size] = block
     matrix[size:, :-size] = torch.eye(size * update.depth, dtype=torch.float64)
     return matrix
 
 
-def _largest_eigenvalues(update: LinearUpdate) -> NDArray[Any]:
-    """Return a few eigenvalues without the matrix, for networks with many agents or long delays."""
-    from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigs  # slow to import
-
-    size, total = update.size, update.size * (update.depth + 1)
-    if total > LARGEST:
-        raise UserError(
-            f"{size} numbers a step and a delay of {update.depth} steps make a past of {total}, above the limit "
-            f"of {LARGEST}; use a smaller network or delay"
-        )
-    blocks = {age: block.numpy() for age, block in update.matrices.items()}
-
-    def move(z: NDArray[Any]) -> NDArray[Any]:
-        past = z.reshape(-1, size)
-        return np.concatenate([sum(block @ past[age] for age, block in blocks.items()), z[:-size]])
-
-    operator = LinearOperator((total, total), matvec=move, dtype=np.float64)
-    start = np.random.default_rng(0).standard_normal(total)
-    try:
-        values = eigs(operator, k=12, ncv=80, which="LM", return_eigenvectors=False, v0=start, maxiter=2000)
-    except ArpackNoConvergence as error:
-        values = error.eigenvalues
-        if not len(values):
-            raise UserError("the eigenvalues of this update are too close together to be told apart") from None
-    return np.asarray(values)
+def _limits(radius: Callable[[float], float], curvature: float) -> tuple[float | None, float | None]:
+    """Return the least and the largest stable rate, from a scan over twenty-four octaves and bisection at its ends."""
+    rates = [rate / curvature for rate in RATES]
+    stable = [radius(rate) < 1 for rate in rates]
+    if not any(stable):
+        return None, None
+    last = len(stable) - 1 - stable[::-1].index(True)
+    largest = math.inf if last == len(rates) - 1 else _edge(radius, rates[last], rates[last + 1])
+    first = last
+    while first and stable[first - 1]:
+        first -= 1
+    return (_edge(radius, rates[first], rates[first - 1]) if first else 0.0), largest
 
 
-def _limit(radius: Callable[[float], float], lr: float, *, stable: bool) -> float | None:
-    """Return the rate at which stability ends, by bisection from the given rate outwards."""
-    inside, outside = (lr, 2 * lr) if stable else (lr / 2, lr)
-    while stable and radius(outside) < 1:
-        inside, outside = outside, 2 * outside
-        if outside > HIGHEST:
-            return math.inf
-    while not stable and radius(inside) >= 1:
-        inside, outside = inside / 2, inside
-        if inside < 1e-12:
-            return None
+def _edge(radius: Callable[[float], float], inside: float, outside: float) -> float:
+    """Return where stability ends between a stable rate and one that is not."""
     for _ in range(BISECTIONS):
         middle = math.sqrt(inside * outside)
         inside, outside = (middle, outside) if radius(middle) < 1 else (inside, middle)
-        if outside / inside < 1 + 1e-4:
-            break
     return inside
 
 
-def _pace(radius: Callable[[float], float]) -> float:
+def _pace(radius: Callable[[float], float]) -> float | None:
     """Return the slope of 1 - radius over eta h at 0, from two points, so that the curve's bend cancels."""
     near, far = ((1 - radius(slow)) / slow for slow in (SLOW / 2, SLOW))
-    return 2 * near - far
+    return 2 * near - far if near > 0 else None
 
 
 def injected_noise(algorithm: Algorithm, network: Network) -> tuple[float, ...]:

@@ -8,7 +8,8 @@ from gossamer.algorithms import Algorithm, algorithm_class
 from gossamer.algorithms.p_asgd import Predicting
 from gossamer.network import Network, check_assumption_2
 
-LONG = 10_000  # steps of a schedule that are looked at
+LONG = 10_000  # steps of a schedule that are looked at one by one
+FAR = (10**5, 10**6, 10**8, 10**12)  # and some far out
 ALMOST_ONE = 1 - 2**-53
 
 
@@ -25,7 +26,7 @@ def theta_range(algorithm: Algorithm, steps: int = LONG) -> tuple[float, float] 
     if policy is None:
         return 0.0, 1.0  # the criterion may choose either at any step
     chances = torch.tensor([0.0, ALMOST_ONE], dtype=torch.float64)
-    values = torch.stack([policy.at(t, chances) for t in range(min(steps, LONG))])
+    values = torch.stack([policy.at(t, chances) for t in (*range(min(steps, LONG)), *(FAR if steps >= LONG else ()))])
     low, high = (round(float(value), 12) for value in (values.min(), values.max()))
     return low, high
 
