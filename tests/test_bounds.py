@@ -164,7 +164,22 @@ def test_delta_2_joins_the_two_matrices():
     assert math.isclose(delta_2(ring, (1.0, 1.0)), (1 + 2 * math.cos(2 * math.pi / 5)) / 3)
 
 
-QUICK = ("--epochs", "2", "--delay", "2", "--lr", "0.02", "--probes", "2", "--draws", "2", "--examples", "16")
+QUICK = (
+    "--model",
+    "linear",
+    "--epochs",
+    "2",
+    "--delay",
+    "2",
+    "--lr",
+    "0.02",
+    "--probes",
+    "2",
+    "--draws",
+    "2",
+    "--examples",
+    "16",
+)
 
 
 def test_the_command_prints_bounds_beside_what_was_measured(command):
@@ -199,8 +214,8 @@ def test_the_command_says_when_there_is_no_guarantee(command):
 
 def test_the_command_takes_a_run_folder(command, tmp_path):
     folder = tmp_path / "run"
-    gm.simulate(network="paper-1", delay=3, epochs=2, lr=0.03, theta=0.5, out=folder)
-    document = command.well("bounds", str(folder), *QUICK[6:], "--json").document
+    gm.simulate(network="paper-1", model="linear", delay=3, epochs=2, lr=0.03, theta=0.5, out=folder)
+    document = command.well("bounds", str(folder), *QUICK[8:], "--json").document
     assert (document["tau"], document["lr"], document["constants"]["theta_m"]["value"]) == (3, 0.03, 0.5)
 
 
