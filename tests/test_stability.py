@@ -18,6 +18,7 @@ from flight import SOURCE
 from gossamer.engine.simulation import Simulation
 from gossamer.engine.trajectory import FunctionSource
 from gossamer.errors import UserError
+from gossamer.state.local import LocalOptimizer
 from gossamer.theory import stability
 from gossamer.theory.linear import LinearUpdate, linearise
 from gossamer.theory.stability import injected_noise, spectral_radius
@@ -142,7 +143,7 @@ def test_synchronous_mixing_by_hand():
 def test_momentum_is_part_of_the_update():
     """A mode w of the mixing obeys z^2 - (w + beta - eta h) z + w beta: stable for eta h < (1 + w)(1 + beta)."""
     network = gm.network("complete:2", delay=0, clusters="2", lazy=True)  # w is 1 or 1/2
-    found = stability(gm.algorithm("c-asgd"), network, 0.1, 1.0, momentum=0.9)
+    found = stability(gm.algorithm("c-asgd"), network, 0.1, 1.0, LocalOptimizer(momentum=0.9))
     assert found.largest_stable_lr == pytest.approx(1.5 * 1.9, rel=1e-3)
     assert found.pace == pytest.approx(10, rel=1e-3)  # momentum 0.9 adds up ten gradients
 

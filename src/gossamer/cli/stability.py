@@ -16,6 +16,7 @@ from gossamer.engine.parts import make_network
 from gossamer.engine.settings import SETTING_NAMES, Settings, make_settings
 from gossamer.errors import UserError
 from gossamer.network import Network, broadcast
+from gossamer.state.local import LocalOptimizer
 
 if TYPE_CHECKING:
     from gossamer.theory.stability import Stability
@@ -48,13 +49,12 @@ def stability(
     settings = make_settings({**given, **options, "algorithm": name})
     rule, net = make_algorithm(settings.algorithm, **settings.options), _network(settings)
     check_new(picture, (".png", ".svg", ".pdf"))
-    momentum, nesterov = settings.momentum, settings.nesterov
-    found = analyse(rule, net, settings.lr, curvature, momentum=momentum, nesterov=nesterov)
+    local = LocalOptimizer(momentum=settings.momentum, nesterov=settings.nesterov)
+    found = analyse(rule, net, settings.lr, curvature, local)
     if picture is not None:
         from gossamer.experiments.stability import draw_radius  # matplotlib is slow to import: only when it draws
 
-        figure = draw_radius(rule, net, settings.lr, curvature, found, momentum=momentum, nesterov=nesterov)
-        figure.savefig(picture)
+        draw_radius(rule, net, settings.lr, curvature, found, local).savefig(picture)
     if json:
         shown = {"network": net.spec, "delay": net.delay.as_json(), "algorithm": rule.name, "options": settings.options}
         print_json({**shown, "lr": settings.lr, "curvature": curvature, **found.as_dict()})

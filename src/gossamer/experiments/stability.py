@@ -6,7 +6,8 @@ from matplotlib.figure import Figure
 from gossamer.algorithms import Algorithm
 from gossamer.experiments.style import COLOURS, DPI, GREY, styled
 from gossamer.network import Network
-from gossamer.theory.linear import linearise
+from gossamer.state.local import LocalOptimizer
+from gossamer.theory.linear import PLAIN, linearise
 from gossamer.theory.stability import Stability, spectral_radius
 
 POINTS = 60
@@ -19,18 +20,13 @@ def draw_radius(
     lr: float,
     curvature: float,
     found: Stability,
-    *,
-    momentum: float = 0.0,
-    nesterov: bool = False,
+    local: LocalOptimizer = PLAIN,
 ) -> Figure:
     """Draw the spectral radius from a hundredth of the limit, or of the rate, to twice the larger of them."""
     limit = found.largest_stable_lr if found.largest_stable_lr and np.isfinite(found.largest_stable_lr) else lr
     rates = np.sort([*np.geomspace(min(limit, lr) / 100, 2 * max(limit, lr), POINTS), lr])
     radii = [
-        spectral_radius(
-            linearise(algorithm, network, float(rate), curvature, momentum=momentum, nesterov=nesterov, check=False)
-        )
-        for rate in rates
+        spectral_radius(linearise(algorithm, network, float(rate), curvature, local, check=False)) for rate in rates
     ]
     figure = Figure(figsize=(8, 4.6), dpi=DPI, layout="constrained")
     axes = figure.add_subplot()

@@ -70,23 +70,14 @@ class Bound:
         return f"{self.value:.4g}" if self.value is not None else f"no guarantee: {self.reason}"
 
 
-@dataclass(frozen=True)
 class _Known:
-    """The constants once none of them is missing."""
+    """The constants once none of them is missing: each is a number."""
 
-    G: float = 0.0
-    sigma: float = 0.0
-    B: float = 0.0
-    M: float = 0.0
-    gamma: float = 0.0
-    mu: float = 0.0
-    xi: float = 0.0
-    epsilon: float = 0.0
-    epsilon_D: float = 0.0
-    theta_m: float = 0.0
-    delta_2: float = 0.0
-    lam: float = 0.0
-    initial_gap: float = 0.0
+    def __init__(self, values: Mapping[str, float]) -> None:
+        self._values = values
+
+    def __getattr__(self, name: str) -> float:
+        return self._values[name]
 
     def spread(self, gradients: int, predictions: int) -> float:
         """Return (gradients G + predictions B theta_m) / (1 - delta_2), the form of C_1, C_r and C_2."""
@@ -179,8 +170,8 @@ def _check(constants: Constants, names: tuple[str, ...], lr: float, tau: int, fo
     values = {name: getattr(constants, name) for name in names}
     missing = [name for name, value in values.items() if value is None]
     if missing:
-        return _Known(), f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} unknown"
-    known = _Known(**values)
+        return _Known({}), f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} unknown"
+    known = _Known(values)
     if tau < 1:
         return known, "the statements are about delays of 1 step or more"
     if known.delta_2 >= 1:

@@ -24,6 +24,7 @@ from gossamer.theory.weights import theta_range
 SMALL = 1e-5  # of a gradient, tau-fold: g * g is then 1e-10 of g, so that curvature estimates vanish
 TOLERANCE = 1e-6
 TRIALS, COLUMNS = 6, 3
+PLAIN = LocalOptimizer()
 
 Past = list[dict[str, Float[Tensor, "n columns"]]]  # the kept vectors at each step, oldest first
 
@@ -52,9 +53,8 @@ def linearise(
     network: Network,
     lr: float,
     curvature: float,
+    local: LocalOptimizer = PLAIN,
     *,
-    momentum: float = 0.0,
-    nesterov: bool = False,
     check: bool = True,
 ) -> LinearUpdate:
     """Return a rule's update on f(x) = curvature x^2 / 2; refuse rules that have no fixed linear one.
@@ -63,7 +63,6 @@ def linearise(
     """
     if not curvature > 0:
         raise UserError(f"curvature must lie above 0, got {curvature}; use the largest one of your loss, such as 10")
-    local = LocalOptimizer(momentum=momentum, nesterov=nesterov)
     probe = _Probe(algorithm, network, lr, curvature, local)
     update = probe.read_off()
     if check:

@@ -18,7 +18,8 @@ from gossamer.algorithms import Algorithm
 from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.shapes import Float, Tensor
-from gossamer.theory.linear import LinearUpdate, linearise
+from gossamer.state.local import LocalOptimizer
+from gossamer.theory.linear import PLAIN, LinearUpdate, linearise
 
 LARGEST = 3000  # numbers in the stacked past: eigenvalues of such a matrix take about ten seconds
 SLOW = 1e-4  # eta h at which the pace is read off
@@ -49,19 +50,19 @@ def stability(
     network: Network,
     lr: float,
     curvature: float,
-    *,
-    momentum: float = 0.0,
-    nesterov: bool = False,
+    local: LocalOptimizer = PLAIN,
 ) -> Stability:
-    """Analyse a rule at a learning rate on losses of this curvature (the largest eigenvalue of their Hessian)."""
+    """Analyse a rule at a learning rate on losses of this curvature (the largest eigenvalue of their Hessian).
+
+    `local` is what an agent does by itself: plain SGD, or with momentum.
+    """
     if not 0 < lr < math.inf:
         raise UserError(f"lr must lie above 0 and be finite, got {lr}; use for example 0.05")
 
-    checked = linearise(algorithm, network, lr, curvature, momentum=momentum, nesterov=nesterov)
+    checked = linearise(algorithm, network, lr, curvature, local)
 
     def radius(rate: float, h: float = curvature) -> float:
-        update = linearise(algorithm, network, rate, h, momentum=momentum, nesterov=nesterov, check=False)
-        return spectral_radius(update)
+        return spectral_radius(linearise(algorithm, network, rate, h, local, check=False))
 
     at_lr = spectral_radius(checked)
     smallest, largest = _limits(radius, curvature)
