@@ -210,6 +210,7 @@ def dm_asgd(view: View, *, gain: float | str = "auto") -> Vector:
     new = clip(view)
     for k, message in view.late.items():
         named = {"auto": 1 / (message.age + 1), "critical": 1 / (math.e * (message.age + 0.5))}
+        named["damped"] = named["auto"] / 2
         kappa = named[gain] if isinstance(gain, str) else gain
         new = new + kappa * view.w_row[k] * (message.x - own_state(view, message.step))
     return new

@@ -148,7 +148,7 @@ def test_dm_asgd_is_stable_just_below_its_limit_and_unstable_just_above(spec, ta
 
 
 @on_the_papers_networks
-@pytest.mark.parametrize("gain", ["auto", "critical"])
+@pytest.mark.parametrize("gain", ["auto", "damped", "critical"])
 def test_the_named_gains_are_below_the_limit_for_every_delay(spec, gain):
     algorithm = gm.algorithm("dm-asgd", gain=gain)
     assert all(algorithm.check(gm.network(spec, tau)) is None for tau in (0, 1, 2, 5, 20, 60, 500))

@@ -3,6 +3,7 @@
 import pytest
 
 from gossamer.experiments.reproduce import toy_result
+from gossamer.experiments.reproduce.judge import judge
 from gossamer.experiments.reproduce.outcomes import make_section, sections_of
 from gossamer.experiments.reproduce.page import write_page
 from gossamer.experiments.reproduce.recipes import RECIPES
@@ -11,7 +12,7 @@ from gossamer.experiments.reproduce.store import Store
 from gossamer.experiments.reproduce.summary import write_summary
 from gossamer.experiments.reproduce.table_1 import to_table_1
 from gossamer.experiments.reproduce.toy import run_toy
-from gossamer.experiments.reproduce.verdict import FAILS, HOLDS, OPEN, ORDER, judge
+from gossamer.experiments.reproduce.verdict import FAILS, HOLDS, OPEN, ORDER
 from reproducing import fill, record
 
 QUICK = SCALES["quick"]

@@ -51,7 +51,7 @@ def test_pc_asgd_weighs_both_steps_by_theta(world, theta):
 
 
 @many
-@given(worlds(), st.sampled_from(["auto", "critical", 0.05, 0.3]))
+@given(worlds(), st.sampled_from(["auto", "damped", "critical", 0.05, 0.3]))
 @pytest.mark.filterwarnings("ignore::gossamer.StabilityWarning")
 def test_dm_asgd_adds_matched_differences(world, gain):
     assert_same_path(world.path(gm.algorithm("dm-asgd", gain=gain)), world.truth("dm_asgd", gain=gain))

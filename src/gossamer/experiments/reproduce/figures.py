@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from gossamer.experiments.reproduce.losses_view import draw_losses
 from gossamer.experiments.reproduce.outcomes import Outcome, Section, number_in
 from gossamer.experiments.reproduce.paper import CHOICE_SHARES
 from gossamer.experiments.reproduce.recipes import SYNCHRONOUS
@@ -202,6 +203,7 @@ def _legend(figure: Figure, rows: Sequence[str]) -> None:
 
 _DRAWINGS: dict[str, Callable[[Sequence[Section]], Figure]] = {
     "table": _table,
+    "target": draw_losses,
     "curves": _curves,
     "delays": _against_numbers,
     "sizes": _against_numbers,

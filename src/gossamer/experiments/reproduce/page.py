@@ -4,16 +4,17 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
+from gossamer.experiments.reproduce.judge import has_verdict, judge
 from gossamer.experiments.reproduce.outcomes import Outcome, Section, sections_of
 from gossamer.experiments.reproduce.paper import Reported
 from gossamer.experiments.reproduce.recipe import Recipe
 from gossamer.experiments.reproduce.scales import PROTOCOLS
 from gossamer.experiments.reproduce.store import Store
-from gossamer.experiments.reproduce.verdict import judge, last_share
+from gossamer.experiments.reproduce.verdict import last_share
 from gossamer.state.checkpoint import write_text
 
 WIDTH = 120
-COLUMNS, COLUMNS_BESIDE_PAPER = 9, 4  # of one table
+COLUMNS, WIDE_COLUMNS = 9, 4  # of one table; fewer where cells hold more
 NOTHING = "Nothing has been run yet."
 
 
@@ -53,7 +54,7 @@ def _verdicts(recipe: Recipe, sections: Sequence[Section]) -> list[str]:
     """Return a sentence for each protocol, at the largest scale that was run."""
     if not sections:
         return [NOTHING]
-    if not recipe.claims and recipe.kind == "atlas":
+    if not has_verdict(recipe):
         return ["The paper has no such result."]
     largest = sections[0].scale
     return [
@@ -70,6 +71,10 @@ def _section(section: Section) -> list[str]:
     lines += ["", _wrapped(_legend(section)), ""]
     for columns in _groups(section):
         lines += [*_table(section, columns), ""]
+    if section.recipe.kind == "target":
+        from gossamer.experiments.reproduce.losses_view import losses_table  # matplotlib is slow to import
+
+        lines += [*losses_table(section), ""]
     seeds = max(len(outcome.records) for outcome in section.outcomes.values())
     asked = f"--scale {section.scale.name} --protocol {section.protocol} --seeds {seeds}"
     lines += ["```", f"gossamer reproduce {section.recipe.name} {asked}", "```", ""]
@@ -88,7 +93,7 @@ def _legend(section: Section) -> str:
 
 def _groups(section: Section) -> list[list[str]]:
     """Divide the columns into tables that a page can hold."""
-    size = COLUMNS_BESIDE_PAPER if section.recipe.reported else COLUMNS
+    size = WIDE_COLUMNS if section.recipe.reported or section.protocol == "tuned" else COLUMNS
     columns = section.columns
     return [columns[first : first + size] for first in range(0, len(columns), size)]
 

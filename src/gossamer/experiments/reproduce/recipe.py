@@ -56,8 +56,9 @@ class Recipe:
 
 def make_cell(scale: Scale, protocol: str, where: Setting, row: str, column: str, text: str = "") -> Cell:
     """Return the cell of an algorithm: by its row's name, or by a text such as 'pc-asgd/theta=uniform'."""
-    settings = settings_for(scale, protocol, where, text or ALGORITHMS[row])
-    tune_on = trial_settings(scale, settings) if protocol == "tuned" else ()
+    text = text or ALGORITHMS[row]
+    settings = settings_for(scale, protocol, where, text)
+    tune_on = trial_settings(scale, where, text) if protocol == "tuned" else ()
     return Cell(row, column, protocol, settings, tune_on, extra=row in BEYOND)
 
 

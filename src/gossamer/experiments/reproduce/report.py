@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gossamer.errors import UserError
+from gossamer.experiments.reproduce.judge import has_verdict, judge
 from gossamer.experiments.reproduce.outcomes import sections_of
 from gossamer.experiments.reproduce.page import write_page
 from gossamer.experiments.reproduce.recipe import Recipe
@@ -11,7 +12,6 @@ from gossamer.experiments.reproduce.store import Store
 from gossamer.experiments.reproduce.summary import write_summary
 from gossamer.experiments.reproduce.table_1 import write_table_1
 from gossamer.experiments.reproduce.toy_result import write_toy
-from gossamer.experiments.reproduce.verdict import judge
 
 
 def make_folder(folder: Path) -> None:
@@ -42,7 +42,7 @@ def verdicts_of(recipes: Sequence[Recipe], store: Store) -> list[dict[str, str]]
     for recipe in recipes:
         sections = sections_of(recipe, store)
         for section in sections:
-            if section.scale is sections[0].scale and (recipe.claims or recipe.kind in ("choices", "times")):
+            if section.scale is sections[0].scale and has_verdict(recipe):
                 verdict = judge(section)
                 where = {"scale": section.scale.name, "protocol": section.protocol}
                 found.append({"name": recipe.name, **where, "verdict": verdict.word, "because": verdict.sentence})

@@ -21,7 +21,8 @@ PROTOCOLS = {
 HELD_OUT = 0.2  # of the training data, to choose a rate by
 MOMENTUM, WARMUP, WEIGHT_DECAY = 0.9, 0.05, 1e-4  # the models' own recipe; the warm-up is a share of the epochs
 AGENTS = {"paper-1": 8, "paper-2": 5, "paper-3": 20}
-FIRST_DATA = "CIFAR-10"
+FIRST_MODEL, FIRST_DATA, FIRST_PART = "PreResNet-110", "CIFAR-10", "iid"
+DEEP = "deep"  # a net of the paper's depth, where a smaller one stands for it
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Scale:
     tasks: Mapping[str, str]
     examples: int  # of the training data
     epochs: int
+    long_epochs: int  # where it matters how long a run is
     batch: int
     lr: float  # the common one of the paper's protocol
     schedule: str
@@ -52,6 +54,7 @@ SCALES = {
         tasks={"CIFAR-10": "digits"},
         examples=1438,
         epochs=15,
+        long_epochs=15,
         batch=16,
         lr=0.1,
         schedule="step:0.8",
@@ -61,11 +64,12 @@ SCALES = {
     ),
     "quick": Scale(
         name="quick",
-        about="PreResNet-20 and DenseNet-BC-40 (k = 12) on the paper's data for 30 epochs",
-        models={"PreResNet-110": "preresnet:20", "DenseNet": "densenet:40,k=12"},
+        about="PreResNet-20 and DenseNet-BC-40 (k = 12) on the paper's data, 30 epochs unless told otherwise",
+        models={"PreResNet-110": "preresnet:20", "DenseNet": "densenet:40,k=12", DEEP: "preresnet:110"},
         tasks={"CIFAR-10": "cifar10", "CIFAR-100": "cifar100"},
         examples=50_000,
         epochs=30,
+        long_epochs=100,
         batch=128,
         lr=0.1,
         schedule="step:0.8",
@@ -80,6 +84,7 @@ SCALES = {
         tasks={"CIFAR-10": "cifar10", "CIFAR-100": "cifar100"},
         examples=50_000,
         epochs=200,
+        long_epochs=200,
         batch=128,
         lr=0.01,
         schedule="step:0.8",
@@ -94,11 +99,11 @@ SCALES = {
 class Setting:
     """Where algorithms meet: model and data by the paper's names, network, delay, and how data is dealt out."""
 
-    model: str = "PreResNet-110"
+    model: str = FIRST_MODEL
     data: str = FIRST_DATA
     network: str = "paper-1"
     delay: int = 20
-    partition: str = "iid"
+    partition: str = FIRST_PART
 
 
 def settings_for(scale: Scale, protocol: str, where: Setting, text: str) -> Settings:
@@ -118,7 +123,7 @@ def settings_for(scale: Scale, protocol: str, where: Setting, text: str) -> Sett
         "weight_decay": WEIGHT_DECAY,
         "execution": "stacked",  # not auto: a run is to be the same everywhere
     }
-    if where.partition != "iid":
+    if where.partition != FIRST_PART:
         values["norm_stats"] = "recalibrated"  # with skewed labels an agent's own statistics fit its own data only
     if protocol == "tuned":
         values |= {"schedule": "cosine", "momentum": MOMENTUM, "warmup": WARMUP * scale.epochs}
@@ -157,19 +162,22 @@ def takes_server_momentum(name: str) -> bool:
     return True
 
 
-def trial_settings(scale: Scale, settings: Settings) -> tuple[Settings, ...]:
-    """Return where a rule's rate is looked for: on held-out data of the first data set.
+def trial_settings(scale: Scale, where: Setting, text: str) -> tuple[Settings, ...]:
+    """Return where a rule's rate is looked for: on held-out data of the first data set, dealt out evenly.
 
-    A rate depends on the rule, the delay, the network and the model far more than on which of two sets of images. A
-    prediction carries the momentum tau steps forward, which may be too far: such rules are tried without it too.
+    A rate depends on the rule, the delay, the network and the kind of model far more than on which of two sets of
+    images, on who has which, and on the depth. A prediction carries the momentum tau steps forward, which may be too
+    far: such rules are tried without it too.
     """
-    trial = dataclasses.replace(settings, task=scale.tasks[FIRST_DATA], validation=HELD_OUT, seed=0)
-    predicts = issubclass(algorithm_class(settings.algorithm), Predicting)
+    model = FIRST_MODEL if where.model == DEEP else where.model
+    place = dataclasses.replace(where, model=model, data=FIRST_DATA, partition=FIRST_PART)
+    trial = dataclasses.replace(settings_for(scale, "tuned", place, text), validation=HELD_OUT, seed=0)
+    predicts = issubclass(algorithm_class(trial.algorithm), Predicting)
     return (trial, dataclasses.replace(trial, momentum=0.0)) if predicts else (trial,)
 
 
 def at_length(settings: Settings, epochs: int) -> Settings:
-    """Return a trial of other length; schedules are shares of the run, and the warm-up stays one."""
+    """Return a run of other length; schedules are shares of it, and the warm-up stays one."""
     return dataclasses.replace(settings, epochs=epochs, warmup=settings.warmup * epochs / settings.epochs)
 
 

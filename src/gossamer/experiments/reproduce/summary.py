@@ -5,12 +5,13 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
+from gossamer.experiments.reproduce.judge import judge
 from gossamer.experiments.reproduce.outcomes import Section, sections_of
 from gossamer.experiments.reproduce.paper import FIRST
 from gossamer.experiments.reproduce.recipes import RECIPES
 from gossamer.experiments.reproduce.store import Store
 from gossamer.experiments.reproduce.toy_result import toy_counts
-from gossamer.experiments.reproduce.verdict import FAILS, HOLDS, ORDER, judge
+from gossamer.experiments.reproduce.verdict import FAILS, HOLDS, ORDER
 from gossamer.state.checkpoint import write_text
 
 WIDTH = 120
@@ -22,6 +23,7 @@ HEADINGS = {
     ORDER: "What holds in order but not in size",
     FAILS: "What does not hold",
 }
+BEYOND = "What is recommended, beyond the paper"
 
 
 def write_summary(store: Store, folder: Path) -> list[Path]:
@@ -47,18 +49,18 @@ def _further_pages(folder: Path) -> list[str]:
 
 def to_summary(largest: dict[str, list[Section]], *, picture: bool, more: Sequence[str] = ()) -> str:
     """Return the page as Markdown."""
-    judged: dict[str, list[str]] = {word: [] for word in HEADINGS}
+    judged: dict[str, list[str]] = {}
     for name, sections in largest.items():
         for section in sections:
             verdict = judge(section)
-            if verdict.word in judged:
-                where = f"scale {section.scale.name}, protocol {section.protocol}"
-                judged[verdict.word].append(_wrapped(f"* [{name}]({name}.md), {where}: {verdict.sentence}"))
+            heading = BEYOND if RECIPES[name].kind == "target" else HEADINGS.get(verdict.word, "")
+            where = f"scale {section.scale.name}, protocol {section.protocol}"
+            judged.setdefault(heading, []).append(_wrapped(f"* [{name}]({name}.md), {where}: {verdict.sentence}"))
     lines = ["# The paper's results, repeated", "", *_opening(largest), ""]
     lines += [f"![points above {BASELINE}]({PICTURE})", ""] if picture else []
-    for word, heading in HEADINGS.items():
-        if judged[word]:
-            lines += [f"## {heading}", "", *judged[word], ""]
+    for heading in (*HEADINGS.values(), BEYOND):
+        if heading in judged:
+            lines += [f"## {heading}", "", *judged[heading], ""]
     better = [line for sections in largest.values() for section in sections for line in _better(section)]
     if better:
         lines += [f"## What is better than {OURS}", "", "What the paper does not have, by more than 1 std:", ""]

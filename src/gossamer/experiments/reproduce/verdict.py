@@ -53,12 +53,8 @@ class Verdict:
     sentence: str
 
 
-def judge(section: Section) -> Verdict:
-    """Return what the runs of one scale and protocol say about a result."""
-    if section.recipe.kind == "choices":
-        return _judge_choice(section)
-    if section.recipe.kind == "times":
-        return _judge_time(section)
+def judge_claims(section: Section) -> Verdict:
+    """Compare the orders that the paper prints with ours."""
     judged = [found for claim in section.recipe.claims if (found := _judged(section, claim)) is not None]
     possible = _possible(section)
     if not judged:
@@ -103,7 +99,7 @@ def _seeds_note(section: Section) -> str:
     return " Some have one seed only, and no spread." if fewest == 1 else ""
 
 
-def _judge_choice(section: Section) -> Verdict:
+def judge_choice(section: Section) -> Verdict:
     """Compare the share of predicting at the end with 0.625 or 0.375, whichever is nearer."""
     shares = {
         row: share for (row, _), outcome in section.outcomes.items() if (share := last_share(outcome)) is not None
@@ -128,7 +124,7 @@ def last_share(outcome: Outcome) -> float | None:
     return statistics.fmean(known) if known else None
 
 
-def _judge_time(section: Section) -> Verdict:
+def judge_time(section: Section) -> Verdict:
     """Compare what PC-ASGD costs more than D-ASGD with the paper's 17 %."""
     times = {row: outcome for (row, _), outcome in section.outcomes.items()}
     if not {"PC-ASGD", "D-ASGD"} <= set(times):

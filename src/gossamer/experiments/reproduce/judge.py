@@ -1,0 +1,24 @@
+"""The verdict on a result, whichever its kind."""
+
+from collections.abc import Callable
+
+from gossamer.experiments.reproduce.outcomes import Section
+from gossamer.experiments.reproduce.recipe import Recipe
+from gossamer.experiments.reproduce.recommended import judge_recommended
+from gossamer.experiments.reproduce.verdict import Verdict, judge_choice, judge_claims, judge_time
+
+_JUDGES: dict[str, Callable[[Section], Verdict]] = {
+    "choices": judge_choice,
+    "times": judge_time,
+    "target": judge_recommended,
+}
+
+
+def has_verdict(recipe: Recipe) -> bool:
+    """Whether there is anything to judge: what the paper says, or what was aimed at."""
+    return bool(recipe.claims) or recipe.kind in _JUDGES
+
+
+def judge(section: Section) -> Verdict:
+    """Return what the runs of one scale and protocol say about a result."""
+    return _JUDGES.get(section.recipe.kind, judge_claims)(section)

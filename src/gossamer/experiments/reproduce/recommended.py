@@ -1,0 +1,146 @@
+"""Beyond the paper: what this library recommends under delay, held against no delay at all and against tuned rivals.
+
+The recommended rule takes the learning rate that was found for the synchronous run. So the claim is the strong one:
+whoever has tuned a run without delay can put it onto late links as it is.
+"""
+
+import dataclasses
+import re
+import statistics
+from dataclasses import dataclass
+
+from gossamer.experiments.reproduce.cells import Cell
+from gossamer.experiments.reproduce.outcomes import Outcome, Section
+from gossamer.experiments.reproduce.recipe import make_cell
+from gossamer.experiments.reproduce.scales import DEEP, FIRST_MODEL, Scale, Setting, at_length
+from gossamer.experiments.reproduce.verdict import FAILS, HOLDS, OPEN, Verdict
+
+CEILING, OURS, BASELINE = "synchronous", "DM-ASGD", "D-ASGD"
+ROWS = {
+    CEILING: "sync",
+    OURS: "dm-asgd/gain=damped",
+    "DM-ASGD, gain auto": "dm-asgd",
+    "DC-S3GD": "dc-s3gd",
+    "C-ASGD": "c-asgd",
+    BASELINE: "d-asgd",
+    "PC-ASGD": "pc-asgd/theta=pv",
+    "PC-ASGD, theta 0.3": "pc-asgd/theta=0.3",
+    "DASGD-IS": "dasgd-is",
+}
+AT_THE_CEILINGS_RATE = (OURS, "DM-ASGD, gain auto")
+FEW = (CEILING, OURS)  # of a deep net, which takes five times as long: it is there to see whether depth matters
+PARTS = ("iid", "dirichlet:0.3")
+LIMITS = {20: 0.3, 60: 0.5}  # points that may be lost to the synchronous run, by delay
+
+
+def recommended_cells(scale: Scale, protocol: str) -> list[Cell]:
+    """Return all rows for the scale's own model, at its own length and a longer one, and few for the deep one.
+
+    The shorter a run, the larger the rate that it needs, and the more it gains from every agent's gradient at once.
+    """
+    places = [(FIRST_MODEL, epochs) for epochs in dict.fromkeys((scale.long_epochs, scale.epochs))]
+    places += [(DEEP, scale.long_epochs)] if DEEP in scale.models else []
+    return [
+        _cell(scale, protocol, Setting(model=model, delay=delay, partition=part), epochs, row)
+        for model, epochs in places
+        for part in PARTS
+        for delay in LIMITS
+        for row in (FEW if model == DEEP else ROWS)
+    ]
+
+
+def _cell(scale: Scale, protocol: str, where: Setting, epochs: int, row: str) -> Cell:
+    """Return a cell whose rate is the one of the scale's own length."""
+    column = f"{scale.models[where.model]}, {epochs} epochs, {where.partition}, tau {where.delay}"
+    cell = make_cell(scale, protocol, where, row, column, ROWS[row])
+    if row in AT_THE_CEILINGS_RATE:
+        ceiling = make_cell(scale, protocol, where, CEILING, column, ROWS[CEILING])
+        cell = dataclasses.replace(cell, tune_on=ceiling.tune_on)
+    # All of it is beyond the paper, so that nothing stands back.
+    return dataclasses.replace(cell, settings=at_length(cell.settings, epochs), extra=False)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """The points that a rule loses to the synchronous run in one column: mean over seeds, seed by seed."""
+
+    column: str
+    points: float
+    spread: float | None
+    limit: float
+
+    @property
+    def within(self) -> bool:
+        """Whether that is as little as was asked for."""
+        return self.points <= self.limit
+
+    @property
+    def text(self) -> str:
+        """The points with their standard deviation, if there is one."""
+        return f"{self.points:.2f}" + ("" if self.spread is None else f" ± {self.spread:.2f}")
+
+    def __str__(self) -> str:
+        return f"{self.text} ({self.column}; at most {self.limit:g})"
+
+
+def losses(section: Section, row: str) -> list[Loss]:
+    """Return what a row loses in each column where the synchronous run is there too, of the seeds that both have."""
+    found = []
+    for column in section.columns:
+        mine, ceiling = section.outcomes.get((row, column)), section.outcomes.get((CEILING, column))
+        pairs = _pairs(ceiling, mine) if mine is not None and ceiling is not None else []
+        if pairs:
+            spread = statistics.stdev(pairs) if len(pairs) > 1 else None
+            found.append(Loss(column, statistics.fmean(pairs), spread, LIMITS[_delay_of(column)]))
+    return found
+
+
+def _pairs(ceiling: Outcome, mine: Outcome) -> list[float]:
+    above = {record["seed"]: value for record, value in zip(ceiling.records, ceiling.values, strict=True)}
+    below = {record["seed"]: value for record, value in zip(mine.records, mine.values, strict=True)}
+    return [above[seed] - below[seed] for seed in sorted(above.keys() & below.keys())]
+
+
+def _delay_of(column: str) -> int:
+    match = re.search(r"tau (\d+)$", column)
+    assert match is not None, column
+    return int(match[1])
+
+
+def judge_recommended(section: Section) -> Verdict:
+    """Say whether the recommended rule stays within its limits in every column, and who comes next."""
+    ours = losses(section, OURS)
+    if not ours:
+        return Verdict(OPEN, f"Not run: both {CEILING} and {OURS} are needed.")
+    word = HOLDS if all(loss.within for loss in ours) else FAILS
+    worst = max(ours, key=lambda loss: loss.points - loss.limit)
+    within = sum(loss.within for loss in ours)
+    missing = len(section.columns) - len(ours)
+    rest = f" ({missing} more are not run)" if missing else ""
+    return Verdict(
+        word,
+        f"{word[:1].upper()}{word[1:]}: in {within} of {len(ours)} cases{rest} {OURS} loses no more to the synchronous "
+        f"run than it may; the most, measured by its limit, is {worst}.{_next_best(section)}{_bytes(section)}",
+    )
+
+
+def _next_best(section: Section) -> str:
+    """Name the rival with the smallest worst loss, among those that are there wherever most are."""
+    rivals = [row for row in section.rows if row not in (CEILING, *AT_THE_CEILINGS_RATE)]
+    found = {row: losses(section, row) for row in rivals}
+    most = max(map(len, found.values()), default=0)
+    worst = {row: max(loss.points for loss in each) for row, each in found.items() if most and len(each) == most}
+    if not worst:
+        return ""
+    best = min(worst, key=lambda row: worst[row])
+    return f" Of the rivals at their own rates {best} comes nearest: it loses up to {worst[best]:.1f} points."
+
+
+def _bytes(section: Section) -> str:
+    """Compare what an agent sends in a step with D-ASGD's."""
+    for column in section.columns:
+        both = [section.outcomes.get((row, column)) for row in (OURS, BASELINE)]
+        sent = [each.records[0]["bytes_sent"] / each.records[0]["iterations"] for each in both if each is not None]
+        if len(sent) == len(both):
+            return f" It sends {sent[0] / sent[1]:.2f} times the bytes of {BASELINE}."
+    return ""

@@ -1,0 +1,103 @@
+"""What is recommended beyond the paper is judged by what it loses to the synchronous run, seed by seed."""
+
+import pytest
+
+from gossamer.experiments.reproduce.judge import judge
+from gossamer.experiments.reproduce.losses_view import draw_losses, losses_table
+from gossamer.experiments.reproduce.outcomes import Outcome, Section
+from gossamer.experiments.reproduce.page import to_page
+from gossamer.experiments.reproduce.recipes import RECIPES
+from gossamer.experiments.reproduce.recommended import CEILING, LIMITS, OURS
+from gossamer.experiments.reproduce.scales import SCALES
+from reproducing import record
+
+QUICK, RECIPE = SCALES["quick"], RECIPES["recommended"]
+
+
+def section_of(accuracy, scale=QUICK):
+    """All cells for which `accuracy(row, delay, seed)` gives a number, with three seeds."""
+    cells = RECIPE.cells_of(scale, ["tuned"])
+    outcomes = {}
+    for cell in cells:
+        delay = int(cell.column.rpartition(" ")[2])
+        found = [(seed, accuracy(cell.row, delay, seed)) for seed in range(3)]
+        sent = {"bytes_sent": 1000, "iterations": 10}
+        records = [record(cell, seed, value, **sent) for seed, value in found if value is not None]
+        if records:
+            outcomes[cell.row, cell.column] = Outcome(cell, records)
+    return Section(RECIPE, scale, "tuned", cells, outcomes)
+
+
+def losing(points):
+    """The synchronous run, and ours so many points below it; seeds differ by far more than that."""
+
+    def accuracy(row, delay, seed):
+        ceiling = 0.7 + 0.05 * seed
+        return {CEILING: ceiling, OURS: ceiling - points[delay] / 100}.get(row)
+
+    return accuracy
+
+
+@pytest.mark.parametrize(
+    ("points", "word"),
+    [
+        ({20: 0.29, 60: 0.49}, "holds"),
+        ({20: -1.0, 60: -1.0}, "holds"),
+        ({20: 0.31, 60: 0.1}, "does not hold"),
+        ({20: 0.1, 60: 0.51}, "does not hold"),
+    ],
+)
+def test_the_limits_are_those_of_each_delay_and_seeds_are_compared_in_pairs(points, word):
+    verdict = judge(section_of(losing(points)))
+    assert verdict.word == word
+    assert "± 0.00" in verdict.sentence  # the same in every seed, however far those are apart
+
+
+def test_the_worst_case_is_named_with_its_limit():
+    verdict = judge(section_of(losing({20: 0.2, 60: 0.9})))
+    assert "0.90" in verdict.sentence and "tau 60; at most 0.5" in verdict.sentence
+
+
+def test_the_nearest_rival_and_the_bytes_are_told():
+    def accuracy(row, delay, seed):
+        return {CEILING: 0.9, OURS: 0.899, "D-ASGD": 0.8, "C-ASGD": 0.85}.get(row)
+
+    sentence = judge(section_of(accuracy)).sentence
+    assert "C-ASGD comes nearest: it loses up to 5.0 points" in sentence
+    assert "1.00 times the bytes of D-ASGD" in sentence
+
+
+def test_the_page_has_a_table_of_what_is_lost_and_a_picture(tmp_path):
+    def accuracy(row, delay, seed):
+        return {CEILING: 0.9 + seed / 100, OURS: 0.898 + seed / 100 - (seed == 2) * 0.003}.get(row)
+
+    section = section_of(accuracy)
+    table = losses_table(section)
+    assert "| | at most | DM-ASGD |" in table
+    assert len(table) == 4 + len(section.columns)
+    assert all("| 0.30 ± 0.17 |" in line for line in table[4:])  # 0.2, 0.2 and 0.5
+    assert "\n".join(table) in to_page(RECIPE, [section], ["recommended.png"])
+    drawn = draw_losses([section])
+    assert [text.get_text() for text in drawn.axes[0].get_yticklabels()] == list(reversed(section.columns))
+
+
+def test_without_the_synchronous_run_there_is_no_verdict():
+    assert judge(section_of(lambda row, delay, seed: 0.9 if row == OURS else None)).word == "not run"
+
+
+@pytest.mark.parametrize("scale", SCALES.values(), ids=list(SCALES))
+def test_ours_takes_the_rate_of_the_synchronous_run_and_rivals_their_own(scale):
+    cells = {(cell.row, cell.column): cell for cell in RECIPE.cells_of(scale, ["tuned"])}
+    columns = {column for _, column in cells}
+    for column in columns:
+        assert cells[OURS, column].tune_on == cells[CEILING, column].tune_on
+    rivals = [cell for (row, _), cell in cells.items() if row in ("D-ASGD", "DC-S3GD")]
+    assert rivals and all(trial.algorithm == cell.settings.algorithm for cell in rivals for trial in cell.tune_on)
+    assert {int(column.rpartition(" ")[2]) for column in columns} == set(LIMITS)
+
+
+def test_rates_are_looked_for_on_held_out_equal_data_with_the_shallow_net():
+    for cell in RECIPE.cells_of(QUICK, ["tuned"]):
+        for trial in cell.tune_on:
+            assert trial.validation > 0 and trial.partition == "iid" and trial.model == "preresnet:20"
+            assert trial.epochs == QUICK.epochs
