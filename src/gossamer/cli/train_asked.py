@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gossamer.algorithms import parse_algorithm
 from gossamer.algorithms.options import read_options
+from gossamer.algorithms.plugins import load_plugins
 from gossamer.engine.folder import RunFolder
 from gossamer.engine.settings import Settings, make_settings, read_settings
 from gossamer.errors import UserError
@@ -30,9 +32,11 @@ class Asked:
     def settings(self) -> Settings:
         """Return the settings of a new run: flags win over the file, which wins over the preset."""
         values = {**(read_settings(self.config) if self.config else {}), **self.given}
-        values.setdefault("algorithm", "pc-asgd")
+        load_plugins(values.get("plugin"))
+        name, options = parse_algorithm(str(values.get("algorithm", "pc-asgd")))
+        values = {**values, **options, "algorithm": name}
         if self.preset is not None:
-            values = {**preset_values(self.preset, str(values["algorithm"])), **values}
+            values = {**preset_values(self.preset, name), **values}
         return make_settings(values)
 
     def make_folder(self, settings: Settings, network: Network) -> RunFolder:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from gossamer.algorithms.plugins import is_file, split_plugins
 from gossamer.engine.settings import Settings, make_settings, read_settings
 from gossamer.errors import UserError
 from gossamer.network import Network, PerLink, Scaled, Trace
@@ -120,4 +121,16 @@ def _self_contained(path: Path, settings: Settings, network: Network) -> Setting
     elif isinstance(delay, Trace):
         write_text(path / "trace.csv", delay.to_csv())
         changes |= {"delay": "trace:trace.csv"}
+    if settings.plugin is not None:
+        changes |= {"plugin": ",".join(_copied(path, plugin) for plugin in split_plugins(settings.plugin))}
     return dataclasses.replace(settings, **changes)
+
+
+def _copied(path: Path, plugin: str) -> str:
+    """Copy a file of rules into the folder, as it was when the run began; a module stays where it is installed."""
+    if not is_file(plugin):
+        return plugin
+    copy = Path("plugins") / Path(plugin).name
+    (path / copy).parent.mkdir(exist_ok=True)
+    write_text(path / copy, Path(plugin).read_text(encoding="utf-8"))
+    return copy.as_posix()

@@ -13,6 +13,7 @@ from typing import Any
 
 from gossamer.algorithms import algorithm_class, parse_algorithm
 from gossamer.algorithms.options import describe_options
+from gossamer.algorithms.plugins import load_plugins
 from gossamer.engine.folder import RunFolder, to_json
 from gossamer.engine.settings import SETTING_NAMES, Settings, make_settings
 from gossamer.engine.training import OnStep, Training
@@ -43,6 +44,7 @@ def plan(algorithms: list[str], given: dict[str, Any], preset: str | None = None
     repeated = {text for text in algorithms if algorithms.count(text) > 1}
     if repeated:
         raise UserError(f"'{min(repeated)}' is named twice; name each algorithm once, options may differ")
+    load_plugins(given.get("plugin"))  # before their names are looked up
     options = {name: value for name, value in given.items() if name not in SETTING_NAMES and name != "options"}
     settings = {name: value for name, value in given.items() if name in SETTING_NAMES}
     used: set[str] = set()
