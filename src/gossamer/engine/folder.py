@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ class RunFolder:
         self.path = path
         self._checkpoints = Checkpoints(path)
         self.checkpoint_path = self._checkpoints.newest
+        self.listeners: list[Callable[[dict[str, Any]], None]] = []  # told of each row, once it is written
 
     @classmethod
     def create(cls, path: Path, settings: Settings, network: Network) -> "RunFolder":
@@ -65,6 +67,13 @@ class RunFolder:
         """Add one line of metrics."""
         with tells_of_a_full_disk(self.path), (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write(to_json(row) + "\n")
+        for listener in self.listeners:
+            listener(row)
+
+    def read_rows(self) -> list[dict[str, Any]]:
+        """Return the lines of metrics as they are."""
+        lines = (self.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines]
 
     def keep_rows(self, count: int) -> list[dict[str, Any]]:
         """Drop the lines written after the checkpoint was taken, and return the others."""
