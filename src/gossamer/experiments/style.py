@@ -57,7 +57,7 @@ class Picture(Figure):
 
     def _repr_png_(self) -> bytes:
         file = io.BytesIO()
-        self.savefig(file, format="png", dpi=90, facecolor="white", pil_kwargs={"optimize": True})
+        self.savefig(file, format="png", dpi=80, facecolor="white", pil_kwargs={"optimize": True})
         return file.getvalue()
 
 
