@@ -22,8 +22,9 @@ collect_ignore += [] if importlib.util.find_spec("triton") else ["test_kernels.p
 data = Path(os.environ.get("GOSSAMER_DATA") or "nowhere")
 collect_ignore += [] if any(data.glob("cifar-10*-*py*")) else ["test_data_official.py"]
 
-# Two test workers share two cores.
+# Two test workers share two cores, with every process that a test starts.
 torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture
