@@ -10,17 +10,20 @@ import torch
 from flight import SOURCE
 from gossamer.data import load_digits
 
-# As in a user's own loop, from the data to the checkpoint.
+# As in a user's own loop, from the data to the checkpoint, and computing as a process of `gossamer train` does.
 ONE_STEP = """
 import sys, torch
 import gossamer as gm
 from gossamer.data import load_digits
+from gossamer.engine.parts import arithmetic
+from gossamer.engine.settings import make_settings
 train, _ = load_digits()
 model = torch.nn.Linear(64, 10)
 optimizer = gm.optim.Decentralized(model.parameters(), lr=0.1, momentum=0.5)
-optimizer.zero_grad()
-torch.nn.functional.cross_entropy(model(train.x[:8]), train.y[:8]).backward()
-optimizer.step()
+with arithmetic(make_settings({})):
+    optimizer.zero_grad()
+    torch.nn.functional.cross_entropy(model(train.x[:8]), train.y[:8]).backward()
+    optimizer.step()
 optimizer.load_state_dict(optimizer.state_dict())
 print(*{"torch._dynamo", "sympy", "sklearn", "scipy", "matplotlib", "typer", "ray"} & set(sys.modules))
 """
