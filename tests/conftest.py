@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+import checking  # noqa: F401  before anything of gossamer: it says how annotations are checked
 from command import Command
 
 # The first call into torch is slow; a deadline on single examples would only measure that.
