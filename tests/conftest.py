@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import settings
 
+import checking  # noqa: F401  before anything of gossamer: it says how annotations are checked
 from command import Command
 
 # The first call into torch is slow; a deadline on single examples would only measure that.
@@ -22,8 +23,9 @@ collect_ignore += [] if importlib.util.find_spec("triton") else ["test_kernels.p
 data = Path(os.environ.get("GOSSAMER_DATA") or "nowhere")
 collect_ignore += [] if any(data.glob("cifar-10*-*py*")) else ["test_data_official.py"]
 
-# Two test workers share two cores.
+# Two test workers share two cores, with every process that a test starts.
 torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture

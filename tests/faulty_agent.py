@@ -8,16 +8,17 @@ import time
 from pathlib import Path
 
 import torch
-from sklearn.datasets import load_digits
 
 import gossamer as gm
+from gossamer.data import load_digits
 from gossamer.state.checkpoint import Checkpoints, part_of
 
 parser = argparse.ArgumentParser()
 parser.add_argument("folder", type=Path)
-parser.add_argument("--pace", type=float, default=0.08, help="seconds that a step takes at least")
+parser.add_argument("--pace", type=float, default=0.08, help="seconds that a step takes at least, while it is watched")
 parser.add_argument("--save-every", type=int, default=0, help="steps between two checkpoints; 0: none")
 given = parser.parse_args()
+UNWATCHED = 0.01  # the pace once the test has seen enough; more than a step takes, so that agents stay together
 
 torch.set_num_threads(1)
 with contextlib.suppress(OSError):  # where it is allowed: what else the machine does is not what is measured
@@ -25,10 +26,8 @@ with contextlib.suppress(OSError):  # where it is allowed: what else the machine
     Path("/proc/self/autogroup").write_text("-10")
 agent = gm.join()
 torch.manual_seed(0)
-x, y = load_digits(return_X_y=True)
-x, y = torch.tensor(x, dtype=torch.float32) / 16, torch.tensor(y)
-order = torch.randperm(len(x))
-mine, test = order[agent.rank : 1400 : agent.num_agents], order[1400:]
+train, test = load_digits()
+x, y = train.x[agent.rank :: agent.num_agents], train.y[agent.rank :: agent.num_agents]
 model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
 optimizer = gm.optim.Decentralized(model.parameters(), lr=0.2, momentum=0.5, agent=agent)
 
@@ -44,19 +43,19 @@ with (given.folder / f"starts-{agent.rank}.jsonl").open("a") as file:
     file.write(json.dumps({"at": begun_at, "from": origin, "pid": os.getpid(), "time": time.monotonic()}) + "\n")
 
 
-def last_step() -> int:
+def last_step() -> int | None:
     """Where to end, which the test says when it has seen enough."""
     try:
         return int((given.folder / "last-step").read_text())
     except (FileNotFoundError, ValueError):
-        return 1_000_000
+        return None
 
 
 times = (given.folder / f"times-{agent.rank}.txt").open("a")
 draws = torch.Generator().manual_seed(agent.rank)
 due = time.monotonic()
-while optimizer.steps_done < last_step():
-    batch = mine[torch.randint(len(mine), (16,), generator=draws)]
+while (last := last_step()) is None or optimizer.steps_done < last:
+    batch = torch.randint(len(x), (16,), generator=draws)
     optimizer.zero_grad()
     loss = torch.nn.functional.cross_entropy(model(x[batch]), y[batch])
     loss.backward()
@@ -64,13 +63,13 @@ while optimizer.steps_done < last_step():
     agent.report(loss=loss.item())
     times.write(f"{optimizer.steps_done} {time.monotonic()}\n")
     times.flush()
-    due = max(due + given.pace, time.monotonic())
+    due = max(due + (given.pace if last is None else UNWATCHED), time.monotonic())
     time.sleep(max(0.0, due - time.monotonic()))
     if given.save_every and optimizer.steps_done % given.save_every == 0:
         node = {f"node.{name}": value for name, value in optimizer.node.state_dict().items()}
         checkpoints.save({**{f"model.{name}": value for name, value in model.state_dict().items()}, **node})
 
 with torch.no_grad():
-    right = (model(x[test]).argmax(dim=1) == y[test]).float().mean().item()
+    right = (model(test.x).argmax(dim=1) == test.y).float().mean().item()
 (given.folder / f"end-{agent.rank}.json").write_text(json.dumps({"accuracy": right, "steps": optimizer.steps_done}))
 agent.close()

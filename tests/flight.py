@@ -22,6 +22,7 @@ class Flight:
 
     def __init__(self, folder: Path, *launch: str, script: tuple[str, ...] = (), agents: int = 4) -> None:
         self.folder, self.agents = folder, agents
+        self.watched_until = 0.0  # when `end` let the agents go on faster
         self.data = folder / "data"
         self.data.mkdir(parents=True)
         command = [sys.executable, "-m", "gossamer", "launch", "--network", f"complete:{agents}", "--json"]
@@ -74,6 +75,7 @@ class Flight:
 
     def end(self, at_least: int = 400, seconds: float = 120) -> dict:
         """Let all agents make some more steps and end well; return what the launcher says."""
+        self.watched_until = time.monotonic()
         last = max(at_least, *(self.step(rank) + 60 for rank in range(self.agents)))
         (self.data / "new").write_text(str(last))
         (self.data / "new").replace(self.data / "last-step")

@@ -144,7 +144,7 @@ def _lines(path):
 
 def test_an_interrupted_command_says_how_to_go_on_and_then_ends_the_same(folder, command):
     arguments = (
-        *("--model", "linear", "--epochs", 60, "--eval-every", 12, "--delay", 5, "--momentum", 0.9, "--lr", 0.01),
+        *("--model", "linear", "--epochs", 30, "--eval-every", 12, "--delay", 5, "--momentum", 0.9, "--lr", 0.01),
         *("--execution", "stacked"),  # not what each process finds fastest
     )
     process = _python(folder, "-m", "gossamer", "train", *arguments, "--out", "cut", "--json")
@@ -158,8 +158,8 @@ def test_an_interrupted_command_says_how_to_go_on_and_then_ends_the_same(folder,
         process.kill()
     assert err.startswith("gossamer: stopped"), err
     summary = json.loads(out)
-    assert process.returncode == 0 and summary["status"] == "interrupted" and 36 <= summary["iterations"] < 720
-    stopped = f"gossamer: stopped at step {summary['iterations']} of 720; continue with: gossamer train --resume cut\n"
+    assert process.returncode == 0 and summary["status"] == "interrupted" and 36 <= summary["iterations"] < 360
+    stopped = f"gossamer: stopped at step {summary['iterations']} of 360; continue with: gossamer train --resume cut\n"
     assert err == stopped
     command.well("train", "--resume", "cut")
     command.well("train", *arguments, "--out", "whole")

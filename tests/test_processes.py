@@ -27,13 +27,16 @@ def in_processes(folder, how=None, **settings):
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize(("algorithm", "transport"), [("pc-asgd", "shared"), ("dm-asgd", "sockets")])
-def test_a_whole_digits_run_is_the_simulators(tmp_path, algorithm, transport):
-    settings = {"algorithm": algorithm, "momentum": 0.5}
+@pytest.mark.parametrize(
+    ("algorithm", "transport", "network", "epochs"),
+    [("pc-asgd", "shared", "paper-1", 8), ("dm-asgd", "sockets", "clusters:2,2", 4)],
+)
+def test_a_whole_digits_run_is_the_simulators(tmp_path, algorithm, transport, network, epochs):
+    settings = {**SETTINGS, "algorithm": algorithm, "momentum": 0.5, "network": network, "epochs": epochs}
     trace = tmp_path / "trace.csv"
     how = Processes(engine="processes", lockstep=True, transport=transport, record=str(trace))
     summary = in_processes(tmp_path / "run", how, **settings)
-    expected = gm.simulate(**SETTINGS, **settings)
+    expected = gm.simulate(**settings)
     assert summary["status"] == "finished" and summary["iterations"] == expected.summary["iterations"]
     assert summary["accuracy_per_agent"] == pytest.approx(expected.accuracy, abs=0.004)  # one example of the 359
     for name in ("loss_mean", "consensus_distance", "accuracy_average_model", "message_age"):
@@ -41,27 +44,19 @@ def test_a_whole_digits_run_is_the_simulators(tmp_path, algorithm, transport):
     assert summary["bytes_sent"] == expected.summary["bytes_sent"]
     predict = expected.summary["predict_fraction"]
     assert summary["predict_fraction"] == (predict if predict is None else pytest.approx(predict, rel=1e-6))
-    recorded = gm.network("paper-1", delay=f"trace:{trace}")  # what was recorded can be replayed
-    assert torch.equal(recorded.late_links, gm.network("paper-1", delay=5).late_links) and recorded.delay.largest == 5
+    recorded = gm.network(network, delay=f"trace:{trace}")  # what was recorded can be replayed
+    assert torch.equal(recorded.late_links, gm.network(network, delay=5).late_links) and recorded.delay.largest == 5
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == [row["step"] for row in expected.history]
 
 
 @pytest.mark.timeout(600)
-def test_free_running_agents_learn_too(tmp_path):
-    summary = in_processes(tmp_path / "run", network="clusters:2,2", delay="0", algorithm="dm-asgd", epochs=15)
-    assert (
-        summary["status"] == "finished" and summary["accuracy_mean"] > 0.5
-    )  # how far depends on how busy the machine is
-    assert summary["restarts"] == [0, 0, 0, 0]
-
-
-@pytest.mark.timeout(600)
-def test_an_agent_that_kills_itself_returns_from_its_checkpoint(tmp_path):
+def test_free_running_agents_learn_and_one_that_kills_itself_returns_from_its_checkpoint(tmp_path):
     how = Processes(engine="processes", faults="kill:1@60")
-    settings = {"network": "complete:3", "delay": "0", "algorithm": "d-asgd", "epochs": 6, "checkpoint_every": 1}
+    settings = {"network": "clusters:2,2", "delay": "0", "algorithm": "dm-asgd", "epochs": 12, "checkpoint_every": 1}
     summary = in_processes(tmp_path / "run", how, **settings)
-    assert summary["status"] == "finished" and summary["restarts"] == [0, 1, 0]
+    assert summary["status"] == "finished" and summary["restarts"] == [0, 1, 0, 0]
+    assert summary["accuracy_mean"] > 0.5  # how far depends on how busy the machine is
     steps = sorted(AgentFolder(tmp_path / "run", 1).rows())
     assert steps[-1] == summary["iterations"]
 

@@ -41,7 +41,8 @@ def arithmetic(settings: Settings) -> Iterator[None]:
         torch.set_num_threads(threads)
         torch.set_float32_matmul_precision(matmul)
         cudnn.benchmark = benchmark
-        torch.use_deterministic_algorithms(deterministic)
+        if settings.deterministic:  # else nothing is to be undone, and the call imports torch's compiler
+            torch.use_deterministic_algorithms(deterministic)
 
 
 def make_network(settings: Settings) -> Network:

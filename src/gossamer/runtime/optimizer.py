@@ -1,5 +1,6 @@
 """`gm.optim.Decentralized`: a torch.optim.Optimizer whose step also gossips with the neighbours, and never waits."""
 
+import inspect
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,7 +20,16 @@ REJOIN_WAIT = 5.0  # seconds that a restarted agent waits for a neighbour's stat
 KEPT_HERE = "gossamer"  # the entry of a state_dict that torch's own optimisers do not have
 
 
-class Decentralized(torch.optim.Optimizer):
+class _Light(torch.optim.Optimizer):
+    """torch's optimiser, whose bookkeeping does not import torch.compile's compiler: 1.6 s of every agent's start."""
+
+    add_param_group = inspect.unwrap(torch.optim.Optimizer.add_param_group)
+    zero_grad = inspect.unwrap(torch.optim.Optimizer.zero_grad)
+    state_dict = inspect.unwrap(torch.optim.Optimizer.state_dict)
+    load_state_dict = inspect.unwrap(torch.optim.Optimizer.load_state_dict)
+
+
+class Decentralized(_Light):
     """SGD with momentum and weight decay as torch.optim.SGD defines it, and a rule that mixes with the neighbours.
 
     A step publishes this agent's message, takes what has arrived of its neighbours', however old, and lets the rule

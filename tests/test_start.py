@@ -1,0 +1,44 @@
+"""What an agent's start costs: packages that take seconds to import, and that it has no use for, are left alone."""
+
+import importlib.util
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import torch
+
+from flight import SOURCE
+from gossamer.data import load_digits
+
+# As in a user's own loop, from the data to the checkpoint, and computing as a process of `gossamer train` does.
+ONE_STEP = """
+import sys, torch
+import gossamer as gm
+from gossamer.data import load_digits
+from gossamer.engine.parts import arithmetic
+from gossamer.engine.settings import make_settings
+train, _ = load_digits()
+model = torch.nn.Linear(64, 10)
+optimizer = gm.optim.Decentralized(model.parameters(), lr=0.1, momentum=0.5)
+with arithmetic(make_settings({})):
+    optimizer.zero_grad()
+    torch.nn.functional.cross_entropy(model(train.x[:8]), train.y[:8]).backward()
+    optimizer.step()
+optimizer.load_state_dict(optimizer.state_dict())
+print(*{"torch._dynamo", "sympy", "sklearn", "scipy", "matplotlib", "typer", "ray"} & set(sys.modules))
+"""
+
+
+def test_an_agent_trains_without_importing_what_it_does_not_use():
+    environment = {"PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"}
+    ended = subprocess.run([sys.executable, "-c", ONE_STEP], env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.split() == []
+
+
+def test_digits_are_the_same_where_scikit_learn_keeps_its_file_elsewhere(tmp_path, monkeypatch):
+    train, test = load_digits()
+    elsewhere = SimpleNamespace(submodule_search_locations=[str(tmp_path)])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: elsewhere)
+    again, other = load_digits()
+    assert all(torch.equal(a.x, b.x) and torch.equal(a.y, b.y) for a, b in [(train, again), (test, other)])
