@@ -40,12 +40,12 @@ AXES = (
 )
 
 CHARTS = {
-    "accuracy": "Mean over the agents, each evaluated on the whole test set.",
-    "loss": "Mean over the agents, on the test set.",
-    "consensus": "How far an agent is from the average of all, on average.",
-    "predict": "Of the steps with a choice, by cluster; the rest clips.",
-    "message_age": "What agents held of their neighbours: mean over all messages, current ones counted as 0.",
-    "bytes_sent": "All agents together.",
+    "accuracy": "Mean over the agents",
+    "loss": "Mean over the agents",
+    "consensus": "Mean over the agents",
+    "predict": "Of the steps with a choice; the rest clips",
+    "message_age": "Mean over the messages that agents held, current ones as 0",
+    "bytes_sent": "All agents together",
 }
 
 

@@ -1,5 +1,6 @@
 """Runs that differ in their seed alone as one setting: its label, its configuration, the command that repeats it."""
 
+import dataclasses
 import hashlib
 import json
 from collections.abc import Sequence
@@ -9,11 +10,19 @@ from typing import Any
 
 from gossamer.engine.settings import SETTING_NAMES
 from gossamer.experiments.command import repeat_command
+from gossamer.experiments.processes.training import Processes
 from gossamer.experiments.report.read import RunRecord
+from gossamer.experiments.runs import short
 from gossamer.tasks import TASKS
 
 # What the seeds of one setting may differ in: `auto` takes the execution that was the fastest at the start of each.
 APART = ("seed", "execution", "data_dir")
+
+# Looked at first when settings are to be told apart, after the algorithm and its options.
+COMMON = ("network", "delay", "loss", "lr", "partition", "task", "model", "momentum", "batch", "epochs")
+PROCESS_KEYS = tuple(
+    field.name for field in dataclasses.fields(Processes) if field.name not in ("max_restarts", "record")
+)
 
 
 @dataclass
@@ -33,8 +42,9 @@ def settings_of(runs: Sequence[RunRecord]) -> list[Setting]:
         key = json.dumps({name: value for name, value in values.items() if name not in APART}, sort_keys=True)
         found.setdefault(key, Setting(values)).members.append(place)
     settings = list(found.values())
+    telling = _telling(settings)
     for setting in settings:
-        setting.label = _label(setting, settings)
+        setting.label = _label(setting, settings, telling)
     return settings
 
 
@@ -44,7 +54,7 @@ def configuration(run: RunRecord) -> dict[str, Any]:
     options = {name: value for name, value in run.values.items() if name not in SETTING_NAMES}
     engine: dict[str, Any] = {"engine": "simulator"}
     if run.processes is not None:
-        engine = {name: value for name, value in vars(run.processes).items() if name not in ("max_restarts", "record")}
+        engine = {name: getattr(run.processes, name) for name in PROCESS_KEYS}
     for name in ("network", "delay"):
         known[name] = _by_content(known[name])
     return {**known, **engine, **options}
@@ -58,16 +68,29 @@ def _by_content(spec: Any) -> Any:
     return f"{kind}:{Path(rest).name} ({hashlib.sha256(Path(rest).read_bytes()).hexdigest()[:6]})"
 
 
-def _label(setting: Setting, settings: list[Setting]) -> str:
-    """Return the algorithm and whatever else differs; an option only where the same algorithm has another value."""
-    algorithm = setting.values["algorithm"]
-    kin = [other for other in settings if other.values["algorithm"] == algorithm]
-    words = [str(algorithm)]
-    for name, value in setting.values.items():
-        shared = name in SETTING_NAMES or name == "engine"
-        others = [other.values.get(name) for other in (settings if shared else kin)]
-        if name not in (*APART, "algorithm") and value is not None and any(other != value for other in others):
-            words.append(f"{name}={text_of(value)}")
+def _telling(settings: list[Setting]) -> list[str]:
+    """Return the keys, beside the algorithm, that tell all settings apart: as few as one comes across, plain ones first."""
+    keys = dict.fromkeys(name for setting in settings for name in setting.values)
+    options = [name for name in keys if name not in SETTING_NAMES and name not in PROCESS_KEYS]
+    chosen: list[str] = []
+
+    def distinct(names: list[str]) -> int:
+        return len({json.dumps([setting.values.get(name) for name in names]) for setting in settings})
+
+    for name in dict.fromkeys((*options, *COMMON, *keys)):
+        if name not in APART and distinct(["algorithm", *chosen, name]) > distinct(["algorithm", *chosen]):
+            chosen.append(name)
+    return chosen
+
+
+def _label(setting: Setting, settings: list[Setting], telling: list[str]) -> str:
+    """Return the algorithm and what tells it apart; an option only where the same algorithm has another value."""
+    kin = [other for other in settings if other.values["algorithm"] == setting.values["algorithm"]]
+    words = [str(setting.values["algorithm"])]
+    for name in telling:
+        among = settings if name in SETTING_NAMES or name in PROCESS_KEYS else kin
+        if setting.values.get(name) is not None and len({text_of(other.values.get(name)) for other in among}) > 1:
+            words.append(f"{name}={short(text_of(setting.values[name]))}")
     return " ".join(words)
 
 

@@ -15,6 +15,7 @@ from gossamer.experiments.runs import ORDERLY, QUANTITIES, short
 from gossamer.experiments.style import COLOURS, DASHES, FILLS, MARKERS
 
 MOST_ROWS = 300  # of the curves of single agents; a run with more is thinned
+MOST_NAMES = 5  # of algorithms in the heading
 OF_AGENTS = ("accuracy", "loss", "consensus", "predict", "bytes_sent", "train_loss")
 SYMBOLS = dict(
     zip("osD^vPX*", ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star"), strict=True)
@@ -27,13 +28,13 @@ COLUMNS: tuple[tuple[str, str, int | None, str], ...] = (
     ("seed", "Seed", 0, ""),
     ("status", "Status", None, "how it ended"),
     ("accuracy", "Accuracy %", 2, "mean over agents at the last evaluation"),
-    ("worst", "Worst agent %", 2, "the least accurate agent at the last evaluation"),
+    ("worst", "Worst %", 2, "the least accurate agent at the last evaluation"),
     ("best", "Best %", 2, "the best mean over agents at any evaluation"),
-    ("average", "Average model %", 2, "accuracy of the average of all models"),
+    ("average", "Average %", 2, "accuracy of the average of all models"),
     ("loss", "Loss", 4, "mean test loss over agents"),
     ("consensus", "Distance", 4, "mean distance of an agent from the average model"),
     ("predict", "Predicts %", 1, "share of predicting in the steps that had a choice"),
-    ("age", "Message age", 2, "mean age of the messages that agents held, in iterations"),
+    ("age", "Age", 2, "mean age of the messages that agents held, in iterations"),
     ("sent", "MB sent", 1, "by all agents"),
     ("seconds", "Seconds", 1, "of training"),
     ("iterations", "Iterations", 0, ""),
@@ -143,14 +144,16 @@ def _header(runs: Sequence[RunRecord], settings: Sequence[Setting], rows: Sequen
     networks, delays = _different(runs, "network"), _different(runs, "delay")
     place = f"on {short(networks[0])}" if len(networks) == 1 else f"on {len(networks)} networks"
     delay = f"delay {short(delays[0])}" if len(delays) == 1 else f"{len(delays)} delays"
-    what = settings[0].label if len(settings) == 1 else f"{len(settings)} settings"
+    algorithms = list(dict.fromkeys(str(setting.values["algorithm"]) for setting in settings))
+    several = ", ".join(algorithms) if len(algorithms) <= MOST_NAMES else f"{len(algorithms)} algorithms"
+    what = settings[0].label if len(settings) == 1 else several
     best = max(settings, key=lambda setting: _accuracy(setting, rows))
     seeds = len({run.values["seed"] for run in runs})
     facts = [
         {"name": "Best accuracy" if len(settings) > 1 else "Accuracy", "value": _accuracy_text(best, rows)},
         {"name": "Network", "value": network_title(runs[0].network) if len(networks) == 1 else ", ".join(networks)},
         {"name": "Delay", "value": ", ".join(map(short, delays))},
-        {"name": "Task", "value": ", ".join(f"{task}, {model}" for task, model in _tasks(runs))},
+        {"name": "Task", "value": "; ".join(f"{task}, {model}" for task, model in _tasks(runs))},
         {"name": "Runs", "value": f"{len(runs)} run{_s(len(runs))}, {seeds} seed{_s(seeds)}"},
     ]
     if len(settings) > 1:

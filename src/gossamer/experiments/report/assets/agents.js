@@ -48,7 +48,7 @@ function showAgents(state) {
       marker: { size: 6, maxdisplayed: 10 }, hovertemplate: `%{y:.4~g}${chart.unit}<extra>agent ${agent}</extra>` };
     Plotly.react(card.querySelector(".plot"), [...othersTraces(series, agent, x), mine], baseLayout({
       hovermode: "closest", uirevision: run.path, xaxis: axisLayout(title, { uirevision: `${run.path} ${axis}`, rangemode: "tozero" }),
-      yaxis: axisLayout("", { type: chart.log ? "log" : "linear", exponentformat: "power", ticksuffix: chart.unit === " %" ? " %" : "" }),
+      yaxis: axisLayout("", { type: chart.log ? "log" : "linear", ...logTicks(chart.log, [0, 1]), ticksuffix: chart.unit === " %" ? " %" : "" }),
     }), PLOTLY_CONFIG);
   }
 }

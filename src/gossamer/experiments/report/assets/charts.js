@@ -1,12 +1,15 @@
 // Curves over the chosen axis.
 
-const PLOTLY_CONFIG = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+// The buttons are named one by one: plotly's own choice has one that sends the chart away.
+const PLOTLY_CONFIG = { responsive: true, displaylogo: false, displayModeBar: touch ? false : "hover",
+  modeBarButtons: [["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]] };
 const CLUSTER_DASHES = ["solid", "6px,3px", "2px,2px", "9px,3px,2px,3px", "12px,3px", "4px,6px"];
 
 function baseLayout(extra = {}) {
   return {
     font: { family: FONT, size: 12.5, color: INK }, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
     margin: { l: 54, r: 14, t: 8, b: 44 }, showlegend: false, dragmode: touch ? false : "zoom",
+    modebar: { bgcolor: "rgba(255,255,255,0.8)", color: "#8b959f", activecolor: INK },
     hoverlabel: { bgcolor: "white", bordercolor: "#c9d0d7", font: { family: FONT, size: 12 } }, ...extra,
   };
 }
@@ -16,11 +19,15 @@ function axisLayout(title, extra = {}) {
     linecolor: "#c9d0d7", ticks: "outside", ticklen: 4, tickcolor: "#c9d0d7", automargin: true, ...extra };
 }
 
+// 1, 2 and 5 of each decade, or the decades alone when there are many.
+function logTicks(log, range) {
+  return log ? { tickformat: "~g", dtick: range && range[1] - range[0] < 2.5 ? "D2" : 1 } : {};
+}
+
 function yAxis(chart) {
   const range = chart.range && (chart.log ? chart.range.map(Math.log10) : chart.range);
   return axisLayout("", { type: chart.log ? "log" : "linear", range: range || undefined, autorange: !range,
-    ticksuffix: chart.unit === " %" ? " %" : "", exponentformat: "power", dtick: chart.log && range && range[1] - range[0] < 2 ? "D2" : undefined,
-    minexponent: 4, uirevision: chart.key });
+    ticksuffix: chart.unit === " %" ? " %" : "", ...logTicks(chart.log, range), uirevision: chart.key });
 }
 
 function curveTraces(chart, curve, setting, axis) {
@@ -43,6 +50,19 @@ function curveTraces(chart, curve, setting, axis) {
   return traces;
 }
 
+function sampleOf(colour, dash) {
+  const lengths = dash === "solid" ? "" : dash.replace(/px/g, "");
+  const box = make("span", { class: "sample" });
+  box.innerHTML = `<svg width="34" height="12" aria-hidden="true"><line x1="1" y1="6" x2="33" y2="6" stroke="${colour}" stroke-width="2.4" stroke-dasharray="${lengths}"/></svg>`;
+  return box;
+}
+
+// In the chart by cluster the colour is the setting's and the dashes are the cluster's.
+function clusterSamples(chart) {
+  const parts = new Map(chart.curves.filter((curve) => curve.part).map((curve) => [curve.part, curve.number]));
+  return [...parts].slice(0, CLUSTER_DASHES.length).flatMap(([part, number]) => [" ", sampleOf(SOFT, CLUSTER_DASHES[number % CLUSTER_DASHES.length]), ` ${part}`]);
+}
+
 function showChart(chart, state) {
   const { model, axis, hidden } = state;
   let card = at(`chart-${chart.key}`);
@@ -52,7 +72,8 @@ function showChart(chart, state) {
     at("charts").append(card);
   }
   card.querySelector("h3").textContent = chart.title;
-  card.querySelector(".about").textContent = chart.about + (chart.curves.some((curve) => curve.low) ? " Band: range of the seeds." : "");
+  const banded = chart.curves.some((curve) => curve.low);
+  card.querySelector(".about").replaceChildren(`${chart.about}${banded ? "; band: range of the seeds" : ""}.`, ...clusterSamples(chart));
   const plot = card.querySelector(".plot"), empty = card.querySelector(".empty");
   empty.textContent = chart.empty;
   empty.hidden = chart.curves.length > 0;
@@ -69,16 +90,13 @@ function showChart(chart, state) {
 
 // One legend for all charts: a sample of each line, a button that hides it.
 function showLegend(state, refresh) {
-  const { model, hidden } = state;
+  const { model, hidden } = state, uneven = new Set(model.settings.map((setting) => setting.runs.length)).size > 1;
   at("legend").replaceChildren(...model.settings.map((setting) => {
-    const dash = setting.dash === "solid" ? "" : setting.dash.replace(/px/g, "");
-    const sample = `<svg width="34" height="12" aria-hidden="true"><line x1="1" y1="6" x2="33" y2="6" stroke="${setting.colour}" stroke-width="2.4" stroke-dasharray="${dash}"/></svg>`;
     const button = make("button", { type: "button", "aria-pressed": String(!hidden.has(setting.label)), onclick: () => {
       if (!hidden.delete(setting.label)) hidden.add(setting.label);
       refresh();
-    } });
-    button.innerHTML = sample;
-    button.append(setting.label, make("small", {}, setting.runs.length > 1 ? `${setting.runs.length} seeds` : ""));
+    } }, sampleOf(setting.colour, setting.dash), setting.label);
+    if (uneven) button.append(make("small", {}, `${setting.runs.length} runs`));
     return button;
   }));
 }

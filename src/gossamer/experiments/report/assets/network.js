@@ -33,8 +33,16 @@ function middles(network, links) {
     mode: "markers", marker: { size: 9, opacity: 0 }, hovertemplate: "%{text}<extra></extra>", name: "links" };
 }
 
+// On a narrow screen a wide network is turned by a quarter.
+function upright(network, plot) {
+  const span = (d) => Math.max(...network.agents.map((agent) => agent[d])) - Math.min(...network.agents.map((agent) => agent[d]));
+  if (plot.clientWidth > 480 || span(0) <= 1.1 * span(1)) return network;
+  const turn = ([x, y, ...rest]) => [y, -x, ...rest];
+  return { ...network, agents: network.agents.map(turn), circles: network.circles.map(turn) };
+}
+
 function showNetwork(state, refresh) {
-  const run = state.run, network = state.model.networks[run.network], fills = state.model.fills;
+  const run = state.run, plot = at("network"), network = upright(state.model.networks[run.network], plot), fills = state.model.fills;
   const ages = state.ages === "last" ? run.link_ages : run.mean_ages, links = linkAges(network, ages);
   const oldest = Math.max(1, ...links.map((link) => link.age)), many = network.agents.length > 60;
   const colour = (agent) => fills[network.cluster_of[agent] % fills.length];
@@ -55,7 +63,6 @@ function showNetwork(state, refresh) {
   const circles = network.circles.map(([x, y, r], cluster) => ({ type: "circle", x0: x - r, x1: x + r, y0: y - r, y1: y + r, layer: "below",
     fillcolor: fade(fills[cluster % fills.length], 0.22), line: { color: fade(fills[cluster % fills.length], 0.9), width: 1 } }));
   const bare = { visible: false, fixedrange: true };
-  const plot = at("network");
   Plotly.react(plot, [...linkTraces(network, links, oldest), middles(network, links), nodes, scale], baseLayout({
     shapes: circles, margin: { l: 6, r: 6, t: 6, b: 6 }, hovermode: "closest", dragmode: false, xaxis: { ...bare },
     yaxis: { ...bare, scaleanchor: "x" }, uirevision: run.path }), { ...PLOTLY_CONFIG, displayModeBar: false });

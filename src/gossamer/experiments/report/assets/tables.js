@@ -47,13 +47,18 @@ function showConfiguration(state, refresh) {
       make("th", { scope: "row" }, row.differs ? make("b", { title: "differs between settings" }, "≠ ") : "", row.key), ...row.values.map((value) => make("td", {}, value))))));
 }
 
+// Lines break before a flag, not inside it.
+function flagsOf(command) {
+  return command.split(/ (?=--)/).flatMap((flag, place) => [place ? " " : "", flag.length < 60 ? make("span", {}, flag) : flag]);
+}
+
 function showCommands(state) {
   at("commands").replaceChildren(...state.model.settings.map((setting) => {
     const seeds = setting.other_seeds.length ? `Other seeds: --seed ${setting.other_seeds.join(", ")}` : "";
     const line = make("div", { class: "card command" }, make("h3", {}, setting.label));
     if (setting.command) {
       const button = make("button", { type: "button", class: "copy", onclick: () => copyText(setting.command, button) }, "Copy");
-      line.append(make("pre", { tabindex: "0" }, make("code", {}, setting.command)), button);
+      line.append(make("pre", { tabindex: "0" }, make("code", {}, ...flagsOf(setting.command))), button);
     }
     if (seeds || setting.note) line.append(make("p", { class: "about" }, setting.note || seeds));
     return line;
