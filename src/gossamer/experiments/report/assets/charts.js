@@ -59,8 +59,11 @@ function sampleOf(colour, dash) {
 
 // In the chart by cluster the colour is the setting's and the dashes are the cluster's.
 function clusterSamples(chart) {
-  const parts = new Map(chart.curves.filter((curve) => curve.part).map((curve) => [curve.part, curve.number]));
-  return [...parts].slice(0, CLUSTER_DASHES.length).flatMap(([part, number]) => [" ", sampleOf(SOFT, CLUSTER_DASHES[number % CLUSTER_DASHES.length]), ` ${part}`]);
+  const parts = new Map();
+  for (const { part, number } of chart.curves) {
+    if (part) parts.set(number, (parts.get(number) ?? part) === part ? part : `cluster ${number}`);  // sizes may differ
+  }
+  return [...parts].slice(0, CLUSTER_DASHES.length).flatMap(([number, part]) => [" ", sampleOf(SOFT, CLUSTER_DASHES[number % CLUSTER_DASHES.length]), ` ${part}`]);
 }
 
 function showChart(chart, state) {
