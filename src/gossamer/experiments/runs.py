@@ -110,7 +110,7 @@ def _series(run: Run, name: str) -> dict[int, float]:
     return points
 
 
-def agent_mean(values: Sequence[float | None] | None, *, skip_none: bool = False) -> float:
+def agent_mean(values: Sequence[float | int | None] | None, *, skip_none: bool = False) -> float:
     """Return the mean over agents, or NaN when one is not finite.
 
     None stands for a value that is not finite in a history read from a file. With `skip_none` it stands for

@@ -69,7 +69,7 @@ def _by_content(spec: Any) -> Any:
 
 
 def _telling(settings: list[Setting]) -> list[str]:
-    """Return the keys, beside the algorithm, that tell all settings apart: each one that is needed beside those before."""
+    """Return the keys, beside the algorithm, that tell all settings apart, none of them in vain."""
     keys = dict.fromkeys(name for setting in settings for name in setting.values)
     options = [name for name in keys if name not in SETTING_NAMES and name not in PROCESS_KEYS]
     chosen: list[str] = []
