@@ -112,16 +112,20 @@ def part_of(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a small file in one piece: a temporary one, renamed into place."""
-    write_bytes(path, text.encode("utf-8"))
+def write_text(path: Path, text: str, *, lasting: bool = True) -> None:
+    """Write a small file in one piece: a temporary one, renamed into place.
+
+    One that need not be `lasting`, beyond the next power cut, does not wait for the disk.
+    """
+    write_bytes(path, text.encode("utf-8"), lasting=lasting)
 
 
-def write_bytes(path: Path, data: bytes, remedy: str = RESUME) -> None:
+def write_bytes(path: Path, data: bytes, remedy: str = RESUME, *, lasting: bool = True) -> None:
     """Write a file in one piece; the remedy is what to do when the disk is full."""
     with tells_of_a_full_disk(path.parent, remedy), _replacing(path) as file:
         file.write(data)
-        _sync(file)
+        if lasting:
+            _sync(file)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import time
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 
 from gossamer.engine.parts import NETWORK_SETTINGS, make_network
 from gossamer.engine.settings import Settings, make_settings, read_settings
+from gossamer.engine.status import RUNNING, read_status
 from gossamer.errors import UserError
 from gossamer.experiments.processes.training import Processes, read_processes
 from gossamer.network import Network, Scaled
@@ -18,6 +20,7 @@ from gossamer.network import Network, Scaled
 RUN_FILES = ("config.toml", "metrics.jsonl", "summary.json")
 DEPTH = 3  # folders below the one that was named: compare writes OUT/runs/NAME
 NEEDED = ("task", "network", "algorithm", "seed")  # which every config.toml of a run has
+SILENCE = 60.0  # seconds: a run that has said nothing for so long was killed
 PER_AGENT = ("accuracy", "loss", "consensus", "predict", "train_loss", "message_age", "bytes_sent", "seconds")
 
 Row = dict[str, Any]
@@ -44,7 +47,9 @@ class RunRecord:
     @property
     def status(self) -> str:
         """How the run ended, or that it has not."""
-        return str(self.summary.get("status") or self.live.get("status") or "unfinished")
+        if self.live.get("status") == RUNNING and time.time() - self.live.get("time", 0.0) < SILENCE:
+            return RUNNING  # again, where there is a summary of an earlier part
+        return str(self.summary.get("status") or "unfinished")
 
 
 class FolderError(UserError):
@@ -116,7 +121,7 @@ def read_run(path: Path, *, may_be_empty: bool = False) -> RunRecord:
         if not all(name in values for name in NEEDED):
             missing = next(name for name in NEEDED if name not in values)
             raise UserError(f"its config.toml has no '{missing}'; give one that train or compare wrote")
-        summary, live = _document(path / "summary.json"), _document(path / "status.json", damaged={})
+        summary, live = _summary(path / "summary.json"), read_status(path) or {}
         network = _network(values, summary)
         rows = _rows(path / "metrics.jsonl", network.num_agents)
         processes = read_processes(path)
@@ -154,19 +159,17 @@ def _in_steps(network: Network, values: dict[str, Any], rows: list[Row]) -> Netw
     return dataclasses.replace(network, delay=Scaled(network.delay, round(last["step"] / last["epoch"])))
 
 
-def _document(path: Path, damaged: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Return a JSON object, or nothing when there is no file; a damaged one is an error unless told otherwise."""
+def _summary(path: Path) -> dict[str, Any]:
+    """Return the summary, or nothing before the end of the run."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        if isinstance(document, dict):
-            return document
     except FileNotFoundError:
         return {}
     except (OSError, ValueError):
-        pass
-    if damaged is None:
+        document = None
+    if not isinstance(document, dict):
         raise UserError(f"{path.name} is damaged; train anew into another folder")
-    return damaged
+    return document
 
 
 def _rows(path: Path, num_agents: int) -> list[Row]:
