@@ -17,11 +17,11 @@ class Axis:
     key: str
     title: str
     switch: str  # the word on the switch
-    place: Callable[[Row], float | None]
+    place: Callable[[Row], float | int | None]
     lacking: str = ""
 
 
-def _megabytes(row: Row) -> float | None:
+def _megabytes(row: Row) -> float | int | None:
     sent = as_list(row.get("bytes_sent"))
     return sum(sent) / 1e6 if sent and None not in sent else None
 

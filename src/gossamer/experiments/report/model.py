@@ -103,7 +103,7 @@ def _table_row(run: RunRecord, label: str) -> dict[str, Any]:
     return {**words, "seed": int(run.values["seed"]), **{name: tidy(value) for name, value in numbers.items()}}
 
 
-def _percent(share: float | None) -> float | None:
+def _percent(share: float | int | None) -> float | None:
     return None if share is None else 100.0 * share
 
 
@@ -129,7 +129,7 @@ def _detail(run: RunRecord) -> dict[str, Any]:
     }
 
 
-def _scaled(value: float | None, factor: float) -> float | None:
+def _scaled(value: float | int | None, factor: float) -> float | None:
     return None if value is None else factor * value
 
 

@@ -16,10 +16,10 @@ window.gossamerPage = (() => {
   function showChoices() {
     const { model, run } = state;
     at("run").replaceChildren(...model.runs.map((each, place) => make("option", { value: place, selected: each === run }, each.name)));
-    at("run").onchange = (event) => { state.path = model.runs[event.target.value].path; refresh(); };
+    at("run").onchange = (event) => { state.path = model.runs[event.target.value].path; showInside(); };
     const count = model.networks[run.network].agents.length;
     at("agent").replaceChildren(...Array.from({ length: count }, (_, agent) => make("option", { value: agent, selected: agent === state.agent }, String(agent))));
-    at("agent").onchange = (event) => { state.agent = Number(event.target.value); refresh(); };
+    at("agent").onchange = (event) => { state.agent = Number(event.target.value); showInside(); };
   }
 
   function choose() {
@@ -29,25 +29,30 @@ window.gossamerPage = (() => {
     if (model.axes.find((axis) => axis.key === state.axis).why) state.axis = model.axes.find((axis) => !axis.why).key;
   }
 
-  function refresh() {
-    const { model } = state;
+  function showCharts() {
+    const choices = state.model.axes.map(({ key, switch: title, why }) => ({ key, title, why }));
+    fillSwitch(at("axis"), choices, state.axis, (key) => { state.axis = key; showCharts(); showAgents(state); });
+    showLegend(state, showCharts);
+    for (const chart of state.model.charts) showChart(chart, state);
+  }
+
+  function showInside() {
     choose();
-    showHeader(model);
-    fillSwitch(at("axis"), model.axes.map(({ key, switch: title, why }) => ({ key, title, why })), state.axis, (key) => { state.axis = key; refresh(); });
-    showLegend(state, refresh);
-    for (const chart of model.charts) showChart(chart, state);
-    showRuns(state, refresh);
+    showRuns(state, showInside);
     showChoices();
-    showNetwork(state, refresh);
-    showAges(state, refresh);
+    showNetwork(state, showInside);
+    showAges(state, showInside);
     showAgents(state);
-    showConfiguration(state, refresh);
-    showCommands(state);
   }
 
   function show(model) {
     state.model = model;
-    refresh();
+    choose();
+    showHeader(model);
+    showCharts();
+    showInside();
+    showConfiguration(state);
+    showCommands(state);
   }
 
   return { show, state };

@@ -80,7 +80,7 @@ function showAges(state, refresh) {
   at("ages-switch").hidden = at("ages").hidden = !ages;
   at("no-ages").hidden = Boolean(ages);
   at("no-ages").textContent = run.no_ages;
-  at("ages-about").textContent = ages ? "In iterations: what the agent of the row held of the agent of the column." : "";
+  at("ages-about").textContent = ages ? "In iterations, of what receivers held of senders." : "";
   if (!ages) return;
   const names = ages.map((_, agent) => agent), few = names.length <= 14;
   const oldest = Math.max(1, ...ages.flat().map((age) => age || 0));

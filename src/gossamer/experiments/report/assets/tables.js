@@ -17,7 +17,7 @@ function showRuns(state, refresh) {
     const button = make("button", { type: "button", title: about || null, onclick: () => {
       sort.down = sort.key === key ? !sort.down : digits !== null && !["seed", "loss", "consensus", "seconds"].includes(key);
       sort.key = key;
-      refresh();
+      showRuns(state, refresh);
       at("runs").querySelector(`th[data-key="${key}"] button`).focus();
     } }, title);
     return make("th", { scope: "col", "data-key": key, "aria-sort": order, class: digits === null ? null : "number" }, button);
@@ -35,11 +35,11 @@ function showRuns(state, refresh) {
   at("runs").replaceChildren(make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...body));
 }
 
-function showConfiguration(state, refresh) {
+function showConfiguration(state) {
   const { model } = state, several = model.settings.length > 1;
   at("only").hidden = !several;
   at("only-differences").checked = state.onlyDifferences;
-  at("only-differences").onchange = (event) => { state.onlyDifferences = event.target.checked; refresh(); };
+  at("only-differences").onchange = (event) => { state.onlyDifferences = event.target.checked; showConfiguration(state); };
   const rows = model.configuration.filter((row) => !state.onlyDifferences || row.differs);
   at("configuration").replaceChildren(
     make("thead", {}, make("tr", {}, make("th", { scope: "col" }, "Setting"), ...model.settings.map((setting) => make("th", { scope: "col" }, setting.label)))),
