@@ -12,8 +12,8 @@ from runs import begin
 
 CHARTS = ("accuracy", "loss", "consensus", "predict", "message_age", "bytes_sent")
 SETTINGS = ("d-asgd", "pc-asgd")
-# Evaluated at 0, 5, …, 35 and 36; nothing has arrived at 0, and until 5, the delay, there is no choice.
 MISSING = "–"  # noqa: RUF001  as the page writes it
+# Evaluated at 0, 5, …, 35 and 36; nothing has arrived at 0, and until 5, the delay, there is no choice.
 POINTS = {"message_age": 8, "predict": 7}
 
 
