@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import settings
 
 import checking  # noqa: F401  before anything of gossamer: it says how annotations are checked
 from command import Command
+from reports import make_runs
 
 # The first call into torch is slow; a deadline on single examples would only measure that.
 settings.register_profile("gossamer", deadline=None)
@@ -38,3 +40,15 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture
 def command(folder, capsys):
     return Command(capsys)
+
+
+@pytest.fixture(scope="session")
+def runs_to_report(tmp_path_factory):
+    """Runs for whoever reads run folders; to be copied, not changed."""
+    return make_runs(tmp_path_factory.mktemp("report") / "compared")
+
+
+@pytest.fixture
+def compared(runs_to_report, folder):
+    """A copy of them in the present folder, to be damaged."""
+    return shutil.copytree(runs_to_report, folder / "compared")

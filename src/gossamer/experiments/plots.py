@@ -15,6 +15,7 @@ from matplotlib.patches import Circle
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from gossamer.errors import UserError, unknown_name
+from gossamer.experiments.picture import Picture
 from gossamer.experiments.ranking import draw_ranking
 from gossamer.experiments.runs import (
     QUANTITIES,
@@ -38,17 +39,18 @@ from gossamer.experiments.style import (
     OVERVIEW_DPI,
     RELIABLE,
     Dashes,
-    Picture,
     styled,
 )
 from gossamer.network import Network
 from gossamer.network.layout import Layout, late_label, late_links, lay_out, network_title
 from gossamer.shapes import Bool, Tensor
 
+PICTURES = ("accuracy", "loss", "consensus", "predict")  # the curves among what write_plots writes
+
 
 @styled
 def draw_curves(runs: Sequence[Run], quantity: str) -> Figure:
-    """Draw accuracy, loss, consensus or predict over the iterations: a line and a band for each label."""
+    """Draw a quantity over the iterations: a line and a band for each label."""
     if quantity not in QUANTITIES:
         raise unknown_name("quantity", quantity, QUANTITIES)
     check_drawable(runs)
@@ -57,7 +59,8 @@ def draw_curves(runs: Sequence[Run], quantity: str) -> Figure:
     figure = Picture(figsize=(8, 4.6), dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
     handles = _curves_on(axes, runs, quantity)
-    axes.set_title(f"{QUANTITIES[quantity].title}, mean over agents")
+    total = QUANTITIES[quantity].total
+    axes.set_title(QUANTITIES[quantity].title + ("" if total else ", mean over agents"))
     names = [textwrap.fill(str(handle.get_label()), 24) for handle in handles]
     common = "\n".join(conditions(runs))
     legend = figure.legend(handles, names, loc="outside right upper", title=common, labelspacing=0.7)
@@ -134,7 +137,7 @@ def write_plots(folder: Path, runs: Sequence[Run], network: Network) -> list[Pat
     predict.png is left out when no run has a predict share.
     """
     check_drawable(runs)
-    names = [name for name in QUANTITIES if name != "predict" or has_predict(runs)]
+    names = [name for name in PICTURES if name != "predict" or has_predict(runs)]
     figures = {name: draw_curves(runs, name) for name in names}
     figures |= {"ranking": draw_ranking(runs), "network": draw_network(network)}
     figures["overview"] = draw_overview(runs, network)

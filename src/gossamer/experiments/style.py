@@ -1,12 +1,8 @@
 """How pictures look: sizes, colours that the colour-blind can tell apart, and one style for all figures."""
 
 import functools
-import io
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
-
-import matplotlib as mpl
-from matplotlib.figure import Figure
 
 from gossamer.network.drawing import FILLS as FILLS
 from gossamer.network.drawing import LATE as LATE
@@ -52,15 +48,6 @@ STYLE: dict[Any, Any] = {
 }
 
 
-class Picture(Figure):
-    """A figure that a notebook shows by itself, without pyplot."""
-
-    def _repr_png_(self) -> bytes:
-        file = io.BytesIO()
-        self.savefig(file, format="png", dpi=80, facecolor="white", pil_kwargs={"optimize": True})
-        return file.getvalue()
-
-
 Arguments = ParamSpec("Arguments")
 Returned = TypeVar("Returned")
 
@@ -70,6 +57,8 @@ def styled(draw: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]
 
     @functools.wraps(draw)
     def drawn(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
+        import matplotlib as mpl  # slow to import: those who only want the colours do without
+
         with mpl.rc_context(STYLE):
             return draw(*args, **kwargs)
 
