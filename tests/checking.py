@@ -6,7 +6,7 @@ beartype checks a function's arguments and result once, inside one book of dimen
 """
 
 import inspect
-from typing import Any, get_args
+from typing import Any, ForwardRef, get_args
 
 import jaxtyping
 
@@ -14,20 +14,26 @@ _original = jaxtyping.jaxtyped
 
 
 def _names_dimensions(hint: Any) -> bool:
-    """Say whether an annotation holds a shape, however deep; one written as a string may."""
-    if isinstance(hint, str | list | tuple):
-        return isinstance(hint, str) or any(map(_names_dimensions, hint))
+    """Say whether an annotation holds a shape, however deep."""
+    if isinstance(hint, list | tuple):
+        return any(map(_names_dimensions, hint))
     return getattr(hint, "__module__", "").startswith("jaxtyping") or any(map(_names_dimensions, get_args(hint)))
+
+
+def _has_text(hint: Any) -> bool:
+    """Say whether an annotation is written as a string, or holds one."""
+    return isinstance(hint, str | ForwardRef) or any(map(_has_text, get_args(hint)))
 
 
 def jaxtyped(fn: Any = None, *, typechecker: Any) -> Any:
     """Check a function, or a class's fields where it is a dataclass."""
     if fn is None:
         return lambda given: jaxtyped(given, typechecker=typechecker)
-    if not inspect.isfunction(fn):
-        return _original(fn, typechecker=typechecker)
+    hints = inspect.get_annotations(fn).values() if inspect.isfunction(fn) else [""]
+    if any(map(_has_text, hints)):
+        return _original(fn, typechecker=typechecker)  # it copes with names that only type checkers import
     checked = typechecker(fn)
-    if any(map(_names_dimensions, inspect.get_annotations(fn).values())):
+    if any(map(_names_dimensions, hints)):
         return _original(checked, typechecker=None)
     return checked
 
