@@ -31,7 +31,7 @@ def simulate(
         algorithm: a text such as "pc-asgd/theta=pv", or what `gm.algorithm` returned.
         out: a folder to write config.toml, metrics.jsonl, summary.json and checkpoint.npz into.
         on_step: called after every step with (steps done, the newest row of metrics or None).
-        settings: any setting of `gossamer train`, such as lr=0.05, epochs=5, seed=0, batch=16, momentum=0.9; with an
+        **settings: any setting of `gossamer train`, such as lr=0.05, epochs=5, seed=0, batch=16, momentum=0.9; with an
             algorithm given by name also its options, such as theta="pv".
     """
     names = {name: value for name, value in (("task", task), ("network", network)) if isinstance(value, str)}
