@@ -31,20 +31,21 @@ SHARED_FLAGS = (
     *("--consensus-steps", "--criterion", "--curvature", "--gain", "--gradient-at", "--granularity", "--horizon"),
     *("--lam", "--lam-form", "--no-self-consistent", "--scope", "--self-consistent", "--source", "--test-batch"),
     *("--theta", "--threads", "--augment", "--compile", "--no-compile", "--data-dir", "--deterministic"),
-    *("--no-deterministic", "--execution", "--history", "--norm-stats", "--precision", "--validation"),
+    *("--no-deterministic", "--execution", "--history", "--norm-stats", "--precision", "--validation", "--plugin"),
     *("--alpha", "--beta", "--every", "--lam0", "--limit", "--look-ahead", "--no-look-ahead", "--mode", "--ms-decay"),
     *("--mu", "--outer-lr", "--outer-momentum", "--rho", "--rule", "--server", "--server-momentum"),
 )
 
 FLAGS = {
     "train": {
-        *(*SHARED_FLAGS, "--preset", "--out", "--resume", "--time-limit", "--json"),
+        *(*SHARED_FLAGS, "--preset", "--out", "--resume", "--time-limit", "--json", "--log"),
         *("--engine", "--transport", "--compress", "--lockstep", "--no-lockstep", "--faults", "--deadline"),
         *("--tolerance", "--max-age", "--max-restarts", "--record"),
     },
     "compare": {
         *(set(SHARED_FLAGS) - {"--algorithm"}),
         *("--algorithms", "-a", "--seeds", "--preset", "--out", "--plots", "--no-plots", "--json", "--tuned"),
+        "--log",
     },
     "tune": {
         *(set(SHARED_FLAGS) - {"--algorithm", "--lr"}),
@@ -54,7 +55,7 @@ FLAGS = {
         *("--delay", "--clusters", "--loss", "--mixing", "--lazy", "--no-lazy", "--clip-weights", "--discover"),
         *("--no-discover", "--seed", "--save", "--picture", "--json"),
     },
-    "algorithms": {"--json"},
+    "algorithms": {"--plugin", "--json"},
     "bounds": {*SHARED_FLAGS, "--probes", "--draws", "--examples", "--constant", "--json"},
     "stability": {
         *("--network", "--clusters", "--delay", "--mixing", "--lazy", "--no-lazy", "--clip-weights"),

@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 
 import gossamer as gm
 from gossamer.errors import UserError
-from gossamer.experiments.layout import lay_out
 from gossamer.experiments.plots import draw_curves, draw_network, draw_overview, write_plots
 from gossamer.experiments.ranking import draw_ranking
 from gossamer.experiments.runs import Run
 from gossamer.experiments.style import COLOURS, DASHES, MARKERS
+from gossamer.network.layout import lay_out
 
 NAN, INF = math.nan, math.inf
 

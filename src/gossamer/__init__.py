@@ -3,8 +3,11 @@
 from gossamer import optim, theory
 from gossamer.algorithms import Algorithm, Inbox, Late, Noise, Own, Past, Place, Update, Weights, algorithm, register
 from gossamer.data import Examples
-from gossamer.engine import Result, simulate, trajectory
+from gossamer.engine import trajectory
 from gossamer.errors import StabilityWarning, UserError
+from gossamer.experiments.comparison import Comparison, compare
+from gossamer.experiments.result import Result
+from gossamer.experiments.simulate import simulate
 from gossamer.network import Network, broadcast, check_assumption_2, discover, network
 from gossamer.nn import Stacked, stack
 from gossamer.runtime import Agent, join
@@ -15,6 +18,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Agent",
     "Algorithm",
+    "Comparison",
     "Examples",
     "Inbox",
     "Late",
@@ -33,6 +37,7 @@ __all__ = [
     "algorithm",
     "broadcast",
     "check_assumption_2",
+    "compare",
     "discover",
     "join",
     "network",

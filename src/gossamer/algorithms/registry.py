@@ -16,6 +16,8 @@ _ALIASES: dict[str, str] = {}
 def register(name: str, *aliases: str) -> Callable[[Rule], Rule]:
     """Put a rule on the list under this name, from this package or from user code: a decorator for its class.
 
+    A class that is defined anew, as by a notebook's cell that is run again, takes the place of its former self.
+
     Args:
         name: by which `gm.algorithm` and the command line know it; one that is not taken.
         *aliases: further names.
@@ -23,7 +25,8 @@ def register(name: str, *aliases: str) -> Callable[[Rule], Rule]:
 
     def add(cls: Rule) -> Rule:
         for taken in (name, *aliases):
-            if taken in _RULES or taken in _ALIASES:
+            owner = _RULES.get(_ALIASES.get(taken, taken))
+            if owner is not None and not _defined_anew(cls, owner):
                 raise UserError(f"an algorithm named '{taken}' is already registered; choose another name")
         cls.name = name
         _RULES[name] = cls
@@ -31,6 +34,10 @@ def register(name: str, *aliases: str) -> Callable[[Rule], Rule]:
         return cls
 
     return add
+
+
+def _defined_anew(cls: type[Algorithm], former: type[Algorithm]) -> bool:
+    return cls is not former and (cls.__module__, cls.__qualname__) == (former.__module__, former.__qualname__)
 
 
 def algorithm_names() -> list[str]:

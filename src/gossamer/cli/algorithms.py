@@ -6,17 +6,22 @@ import typer
 from rich.table import Table
 
 from gossamer.algorithms import algorithm_class, describe_algorithms
+from gossamer.algorithms.plugins import load_plugins
 from gossamer.cli.display import out, print_json
 
 
 def algorithms(
     name: Annotated[str | None, typer.Argument(help="Show this one with its options.")] = None,
+    plugin: Annotated[
+        str | None, typer.Option(metavar="VALUE", help="Files or modules of rules of your own; their code is run.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print a JSON list and nothing else.")] = False,
 ) -> None:
     """List every algorithm, or show one with its options.
 
     Example: gossamer algorithms pc-asgd
     """
+    load_plugins(plugin)
     rules = describe_algorithms()
     if name is not None:
         canonical = algorithm_class(name).name

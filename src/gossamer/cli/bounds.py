@@ -21,7 +21,7 @@ _TITLES = {
 }
 
 
-@takes_settings()
+@takes_settings("log")
 def bounds(
     run: Annotated[
         Path | None, typer.Argument(help="Folder of a run, or TOML file of settings; flags win over it.")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from gossamer.algorithms import algorithm_names
+from gossamer.algorithms.plugins import load_plugins
 from gossamer.cli.display import comparison_table, make_progress, print_json, print_table, step_callback
 from gossamer.cli.flags import takes_settings
 from gossamer.cli.interrupt import INTERRUPTED
@@ -100,6 +101,7 @@ def demo(
 
 def entries_of(algorithms: str, values: dict[str, Any], preset: str | None) -> list[Entry]:
     """Return the algorithms that were asked for; of `all`, those that the network and the settings allow."""
+    load_plugins(values.get("plugin"))  # of which `all` has the rules too
     names = split_algorithms(algorithms)
     everything = [*algorithm_names(), "pc-asgd/theta=pv"] if "all" in names else []
     named = [name for name in names if name != "all"]

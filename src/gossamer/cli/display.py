@@ -1,20 +1,19 @@
 """What a person sees: progress bars and tables on a terminal. Bars go to standard error, results to standard output."""
 
-import statistics
 import sys
 from typing import Any
 
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from gossamer.engine.folder import to_json
-from gossamer.engine.training import OnStep
+from gossamer.experiments.bars import err, make_progress, step_callback
 
 WIDE = 110  # columns of a table that goes to a file or a pipe; it takes no more than it needs
 out = Console()
-err = Console(stderr=True)
+
+__all__ = ["comparison_table", "err", "make_progress", "out", "print_json", "print_table", "step_callback"]
 
 
 def print_json(document: dict[str, Any] | list[dict[str, Any]]) -> None:
@@ -25,31 +24,6 @@ def print_json(document: dict[str, Any] | list[dict[str, Any]]) -> None:
 def print_table(table: Table) -> None:
     """Print a table whole; on a narrow terminal its lines wrap rather than lose columns."""
     Console(width=max(80, out.width) if out.is_terminal else WIDE).print(table)
-
-
-def make_progress() -> Progress:
-    """Return progress bars that disappear when done and stay silent off a terminal."""
-    return Progress(
-        TextColumn("[bold]{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[note]}"),
-        TimeRemainingColumn(),
-        console=err,
-        transient=True,
-        disable=not err.is_terminal,
-    )
-
-
-def step_callback(progress: Progress, bar: TaskID) -> OnStep:
-    """Return the function that moves a bar, with the newest accuracy beside it."""
-
-    def on_step(step: int, row: dict[str, Any] | None) -> None:
-        progress.update(bar, completed=step)
-        if row is not None:
-            progress.update(bar, note=f"accuracy {100 * statistics.fmean(row['accuracy']):.1f} %")
-
-    return on_step
 
 
 def comparison_table(rows: list[dict[str, Any]], title: str, *, tuned: bool = False) -> Table:

@@ -17,6 +17,7 @@ from gossamer.cli.train_processes import train_in_processes
 from gossamer.engine.folder import RunFolder
 from gossamer.engine.training import Training
 from gossamer.errors import UserError
+from gossamer.experiments.loggers import logged
 from gossamer.experiments.processes.training import Processes
 
 
@@ -106,7 +107,8 @@ def _finished(training: Training, folder: RunFolder) -> dict[str, Any] | None:
 def _run(training: Training, folder: RunFolder, time_limit: float | None) -> dict[str, Any]:
     with make_progress() as progress, Interrupt(time_limit) as interrupt:
         bar = progress.add_task(training.algorithm.name, total=training.steps, completed=training.simulation.t, note="")
-        return training.run(folder, step_callback(progress, bar), interrupt).summary
+        with logged(folder, training.settings, training.history):
+            return training.run(folder, step_callback(progress, bar), interrupt).summary
 
 
 def _print_summary(summary: dict[str, Any]) -> None:

@@ -5,11 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gossamer.algorithms import parse_algorithm
 from gossamer.algorithms.options import read_options
+from gossamer.algorithms.plugins import load_plugins
 from gossamer.engine.folder import RunFolder
 from gossamer.engine.settings import Settings, make_settings, read_settings
 from gossamer.errors import UserError
 from gossamer.experiments.compare import safe_name, unused_folder
+from gossamer.experiments.loggers import check_log
 from gossamer.experiments.presets import preset_values
 from gossamer.experiments.processes.training import Processes, read_processes
 from gossamer.network import Network
@@ -30,10 +33,14 @@ class Asked:
     def settings(self) -> Settings:
         """Return the settings of a new run: flags win over the file, which wins over the preset."""
         values = {**(read_settings(self.config) if self.config else {}), **self.given}
-        values.setdefault("algorithm", "pc-asgd")
+        load_plugins(values.get("plugin"))
+        name, options = parse_algorithm(str(values.get("algorithm", "pc-asgd")))
+        values = {**values, **options, "algorithm": name}
         if self.preset is not None:
-            values = {**preset_values(self.preset, str(values["algorithm"])), **values}
-        return make_settings(values)
+            values = {**preset_values(self.preset, name), **values}
+        settings = make_settings(values)
+        check_log(settings.log)
+        return settings
 
     def make_folder(self, settings: Settings, network: Network) -> RunFolder:
         """Make the folder of a new run."""
@@ -45,7 +52,9 @@ class Asked:
         if self.config is not None or self.preset is not None or self.out is not None or self.given:
             raise _too_much(next(iter(self.given), "CONFIG, --preset or --out"))
         assert self.resume is not None
-        return RunFolder.open(self.resume)
+        folder, settings = RunFolder.open(self.resume)
+        check_log(settings.log)
+        return folder, settings
 
     def take_processes(self) -> Processes | None:
         """Take the flags about processes out of the given ones; None when the simulator is to run."""

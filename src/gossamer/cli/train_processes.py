@@ -11,6 +11,7 @@ from gossamer.cli.interrupt import Interrupt
 from gossamer.cli.train_asked import Asked
 from gossamer.engine.folder import RunFolder
 from gossamer.engine.outline import make_outline
+from gossamer.experiments.loggers import logged
 from gossamer.experiments.processes.training import Processes, check, train
 from gossamer.runtime.launch.plan import Watcher
 
@@ -43,7 +44,7 @@ def train_in_processes(how: Processes, asked: Asked, time_limit: float | None) -
         check(made, how)
         folder = asked.make_folder(made.settings, made.network)
         how.write(folder.path)
-    with make_progress() as progress, Interrupt(time_limit) as interrupt:
+    with make_progress() as progress, Interrupt(time_limit) as interrupt, logged(folder, made.settings, []):
         bar = progress.add_task(made.algorithm.name, total=made.steps, note="")
         summary = train(made, folder, how, watcher=_Bar(progress, bar), stop=interrupt)
     return summary, folder, made.steps

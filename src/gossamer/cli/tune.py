@@ -24,7 +24,7 @@ from gossamer.experiments.tune import tune as tune_one
 SHORTEST = 4  # delays: a shorter run says nothing about an algorithm under delay
 
 
-@takes_settings("algorithm", "lr")
+@takes_settings("algorithm", "lr", "log")
 def tune(
     config: Annotated[Path | None, typer.Argument(help="TOML file of settings; flags win over it.")] = None,
     *,

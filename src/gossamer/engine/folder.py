@@ -4,9 +4,11 @@ import dataclasses
 import json
 import math
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from gossamer.algorithms.plugins import is_file, split_plugins
 from gossamer.engine.settings import Settings, make_settings, read_settings
 from gossamer.errors import UserError
 from gossamer.network import Network, PerLink, Scaled, Trace
@@ -36,6 +38,7 @@ class RunFolder:
         self.path = path
         self._checkpoints = Checkpoints(path)
         self.checkpoint_path = self._checkpoints.newest
+        self.listeners: list[Callable[[dict[str, Any]], None]] = []  # told of each row, once it is written
 
     @classmethod
     def create(cls, path: Path, settings: Settings, network: Network) -> "RunFolder":
@@ -64,6 +67,13 @@ class RunFolder:
         """Add one line of metrics."""
         with tells_of_a_full_disk(self.path), (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write(to_json(row) + "\n")
+        for listener in self.listeners:
+            listener(row)
+
+    def read_rows(self) -> list[dict[str, Any]]:
+        """Return the lines of metrics as they are."""
+        lines = (self.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines]
 
     def keep_rows(self, count: int) -> list[dict[str, Any]]:
         """Drop the lines written after the checkpoint was taken, and return the others."""
@@ -120,4 +130,16 @@ def _self_contained(path: Path, settings: Settings, network: Network) -> Setting
     elif isinstance(delay, Trace):
         write_text(path / "trace.csv", delay.to_csv())
         changes |= {"delay": "trace:trace.csv"}
+    if settings.plugin is not None:
+        changes |= {"plugin": ",".join(_copied(path, plugin) for plugin in split_plugins(settings.plugin))}
     return dataclasses.replace(settings, **changes)
+
+
+def _copied(path: Path, plugin: str) -> str:
+    """Copy a file of rules into the folder, as it was when the run began; a module stays where it is installed."""
+    if not is_file(plugin):
+        return plugin
+    copy = Path("plugins") / Path(plugin).name
+    (path / copy).parent.mkdir(exist_ok=True)
+    write_text(path / copy, Path(plugin).read_text(encoding="utf-8"))
+    return copy.as_posix()

@@ -12,9 +12,11 @@ from typing import Any
 
 from gossamer.algorithms import algorithm_class, describe_algorithms
 from gossamer.algorithms.options import describe_options, option, read_options
+from gossamer.algorithms.plugins import is_file, load_plugins, split_plugins
 from gossamer.errors import UserError, unknown_name
 
 LARGEST_LR = 1e38  # what is larger does not fit into float32
+RECORDED = ("plugin", "log")  # settings of which the numbers of a run do not depend
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +80,14 @@ class Settings:
     )
     deterministic: bool = option(False, "the same bytes on every run of the same GPU, at some cost")
     device: str = option("cpu", "torch device")
+    plugin: str | None = option(
+        None,
+        "rules of your own: Python files or modules, with commas between them, that gm.register; their code is run, "
+        "so give only what you trust",
+    )
+    log: str | None = option(
+        None, "write the metrics to these as well, with commas between them: csv, tensorboard, wandb"
+    )
     threads: int = option(1, "CPU threads; more pay off for large models on idle cores, and change the last digits")
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of the algorithm
 
@@ -95,8 +105,9 @@ class Settings:
             raise UserError(f"validation must lie in [0, 1), got {self.validation}; use for example 0.2")
 
     def digest(self) -> bytes:
-        """Return a fingerprint of the run; where its network is read from does not count."""
-        values = {name: getattr(self, name) for name in SETTING_NAMES if name not in ("network", "clusters", "delay")}
+        """Return a fingerprint of the run; where its network and its rule are read from does not count."""
+        apart = ("network", "clusters", "delay", *RECORDED)
+        values = {name: getattr(self, name) for name in SETTING_NAMES if name not in apart}
         return hashlib.sha256(json.dumps([values, dict(self.options)], sort_keys=True).encode()).digest()
 
     def to_toml(self) -> str:
@@ -118,7 +129,11 @@ SETTING_NAMES = tuple(field.name for field in dataclasses.fields(Settings) if fi
 
 
 def make_settings(values: Mapping[str, Any]) -> Settings:
-    """Make settings from values that may be text; names that no setting has are options of the algorithm."""
+    """Make settings from values that may be text; names that no setting has are options of the algorithm.
+
+    Plugins that the values name are loaded, which runs their code.
+    """
+    load_plugins(values.get("plugin"))
     plain = {name: value for name, value in values.items() if name in SETTING_NAMES}
     options = dict(values.get("options") or {})
     options |= {name: value for name, value in values.items() if name not in (*SETTING_NAMES, "options")}
@@ -157,6 +172,8 @@ def read_settings(path: Path) -> dict[str, Any]:
     for name in ("network", "delay"):
         if isinstance(values.get(name), str):
             values[name] = _beside(path, values[name])
+    if isinstance(values.get("plugin"), str):
+        values["plugin"] = ",".join(_plugin_beside(path, plugin) for plugin in split_plugins(values["plugin"]))
     options = values.pop("options", {})
     return {**options, **values}
 
@@ -168,6 +185,11 @@ def _beside(path: Path, text: str) -> str:
     if kind in ("file", "trace", "matrix") and found.exists():
         return f"{kind}:{found}"
     return text
+
+
+def _plugin_beside(path: Path, plugin: str) -> str:
+    found = path.parent / plugin
+    return str(found) if is_file(plugin) and found.exists() else plugin
 
 
 def _toml_value(value: Any) -> str:

@@ -31,18 +31,11 @@ Stop = Callable[[], str | bool | None]  # whether to stop now; a text, as "time 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result:
-    """What a run gives back.
-
-    Attributes:
-        summary: what `summary.json` holds: accuracies, loss, disagreement, bytes sent, status and more.
-        history: one row an evaluation, as in `metrics.jsonl`.
-        x: the agents' last parameters, a row each.
-        run_dir: the folder that was written, if any.
-    """
+    """What a run gives back."""
 
     summary: dict[str, Any]
-    history: list[dict[str, Any]]
-    x: Float[Tensor, "n d"]
+    history: list[dict[str, Any]]  # one row an evaluation, as in metrics.jsonl
+    x: Float[Tensor, "n d"]  # the agents' last parameters
     run_dir: Path | None = None
 
     @property

@@ -13,14 +13,17 @@ from typing import Any
 
 from gossamer.algorithms import algorithm_class, parse_algorithm
 from gossamer.algorithms.options import describe_options
+from gossamer.algorithms.plugins import load_plugins
 from gossamer.engine.folder import RunFolder, to_json
 from gossamer.engine.settings import SETTING_NAMES, Settings, make_settings
 from gossamer.engine.training import OnStep, Training
 from gossamer.errors import UserError
+from gossamer.experiments.loggers import check_log, logged
 from gossamer.experiments.presets import preset_values
 from gossamer.experiments.runs import Run
 from gossamer.experiments.tables import to_markdown
 from gossamer.network import Network
+from gossamer.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,7 @@ def plan(algorithms: list[str], given: dict[str, Any], preset: str | None = None
     repeated = {text for text in algorithms if algorithms.count(text) > 1}
     if repeated:
         raise UserError(f"'{min(repeated)}' is named twice; name each algorithm once, options may differ")
+    load_plugins(given.get("plugin"))  # before their names are looked up
     options = {name: value for name, value in given.items() if name not in SETTING_NAMES and name != "options"}
     settings = {name: value for name, value in given.items() if name in SETTING_NAMES}
     used: set[str] = set()
@@ -55,23 +59,37 @@ def plan(algorithms: list[str], given: dict[str, Any], preset: str | None = None
         base = preset_values(preset, name) if preset else {}
         entries.append(Entry(text, make_settings({**base, **settings, **shared, **own, "algorithm": name})))
     unused = sorted(set(options) - used)
+    check_log(entries[0].settings.log)
     if unused:
         raise UserError(f"none of {', '.join(algorithms)} has the option '{unused[0]}'; leave it out")
     return entries
 
 
-def check_all(entries: list[Entry]) -> None:
+def check_all(entries: list[Entry], *, task: Task | None = None, network: Network | None = None) -> None:
     """Build every run once, so that a mistake in the last one is told before the first one has run."""
     for entry in entries:
-        Training(entry.settings)
+        Training(entry.settings, task=task, network=network)
 
 
 def run_all(
-    entries: list[Entry], seeds: list[int], folder: Path, on_run: Callable[[Entry, int, int], OnStep]
+    entries: list[Entry],
+    seeds: list[int],
+    folder: Path | None,
+    on_run: Callable[[Entry, int, int], OnStep | None],
+    *,
+    task: Task | None = None,
+    network: Network | None = None,
 ) -> Iterator[tuple[Run, Network]]:
-    """Run every algorithm with every seed into folder/runs; `on_run(entry, seed, steps)` gives the step callback."""
+    """Run every algorithm with every seed, into folder/runs if there is a folder.
+
+    `on_run(entry, seed, steps)` gives the step callback; a task or network of the caller's takes the settings' place.
+    """
     for entry, seed in itertools.product(entries, seeds):
-        training = Training(dataclasses.replace(entry.settings, seed=seed))
+        training = Training(dataclasses.replace(entry.settings, seed=seed), task=task, network=network)
+        if folder is None:
+            result = training.run(None, on_run(entry, seed, training.steps))
+            yield Run(entry.label, seed, result.summary, result.history), training.network
+            continue
         path = folder / "runs" / f"{safe_name(entry.label)}-seed{seed}"
         done = _finished(path, training)
         if done is not None:
@@ -79,7 +97,8 @@ def run_all(
             continue
         shutil.rmtree(path, ignore_errors=True)  # of an interrupted comparison, which this one continues
         run_folder = RunFolder.create(path, training.settings, training.network)
-        result = training.run(run_folder, on_run(entry, seed, training.steps))
+        with logged(run_folder, training.settings, []):
+            result = training.run(run_folder, on_run(entry, seed, training.steps))
         yield Run(entry.label, seed, result.summary, result.history), training.network
 
 
@@ -90,7 +109,7 @@ def _finished(path: Path, training: Training) -> tuple[dict[str, Any], list[dict
     try:
         folder, settings = RunFolder.open(path)
         summary = folder.read_summary()
-        rows = [json.loads(line) for line in (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+        rows = folder.read_rows()
     except (UserError, OSError, ValueError):
         return None
     whole = summary.get("status") == "finished" and settings.digest() == training.settings.digest()

@@ -15,7 +15,6 @@ from matplotlib.patches import Circle
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from gossamer.errors import UserError, unknown_name
-from gossamer.experiments.layout import Layout, lay_out
 from gossamer.experiments.ranking import draw_ranking
 from gossamer.experiments.runs import (
     QUANTITIES,
@@ -27,7 +26,6 @@ from gossamer.experiments.runs import (
     has_predict,
     labels_of,
     limits,
-    short,
 )
 from gossamer.experiments.style import (
     COLOURS,
@@ -40,9 +38,11 @@ from gossamer.experiments.style import (
     OVERVIEW_DPI,
     RELIABLE,
     Dashes,
+    Picture,
     styled,
 )
-from gossamer.network import Network, Scaled
+from gossamer.network import Network
+from gossamer.network.layout import Layout, late_label, late_links, lay_out, network_title
 from gossamer.shapes import Bool, Tensor
 
 
@@ -54,7 +54,7 @@ def draw_curves(runs: Sequence[Run], quantity: str) -> Figure:
     check_drawable(runs)
     if quantity == "predict" and not has_predict(runs):
         raise UserError("no run has a predict share; give a run of an algorithm that has one, such as pc-asgd")
-    figure = Figure(figsize=(8, 4.6), dpi=DPI, layout="constrained")
+    figure = Picture(figsize=(8, 4.6), dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
     handles = _curves_on(axes, runs, quantity)
     axes.set_title(f"{QUANTITIES[quantity].title}, mean over agents")
@@ -67,15 +67,33 @@ def draw_curves(runs: Sequence[Run], quantity: str) -> Figure:
 
 
 @styled
+def draw_quantities(runs: Sequence[Run]) -> Figure:
+    """Draw accuracy, loss, consensus distance and, where a run has one, predict share, side by side."""
+    check_drawable(runs)
+    names = ["accuracy", "loss", "consensus", *(["predict"] if has_predict(runs) else [])]
+    rows, columns = (2, 2) if len(names) == 4 else (1, 3)
+    figure = Picture(figsize=(10.4, 3.4 * rows), dpi=OVERVIEW_DPI, layout="constrained")
+    handles: list[Line2D] = []
+    for place, name in enumerate(names):
+        drawn = _curves_on(figure.add_subplot(rows, columns, place + 1), runs, name)
+        handles = handles or drawn
+    if len(labels_of(runs)) > 1 or any(run.diverged for run in runs):
+        figure.legend(handles=handles, loc="outside lower center", ncols=min(4, len(handles)))
+    label = "" if len(labels_of(runs)) > 1 else f"{runs[0].label}: "
+    figure.suptitle(label + " · ".join(conditions(runs)), fontsize=12)
+    return figure
+
+
+@styled
 def draw_network(network: Network) -> Figure:
     """Draw agents as circles, the clusters apart, reliable links solid and late ones dashed."""
     layout = lay_out(network)
     width, height = layout.size
     inch = min(6.2 / width, 5.2 / height, 1.1)  # the length of 1 in the layout
-    figure = Figure(figsize=(6.6, inch * height + 0.95), dpi=DPI, layout="constrained")
+    figure = Picture(figsize=(6.6, inch * height + 0.95), dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
     handles = _network_on(axes, network, layout, inch)
-    figure.suptitle(_network_title(network), fontsize=12, fontweight="bold")
+    figure.suptitle(network_title(network), fontsize=12, fontweight="bold")
     if handles:
         figure.legend(handles=handles, loc="outside lower center", ncols=2)
     return figure
@@ -86,13 +104,13 @@ def draw_overview(runs: Sequence[Run], network: Network) -> Figure:
     """Draw the network at the left, and accuracy, consensus distance and predict share at the right."""
     check_drawable(runs)
     common = conditions(runs)
-    figure = Figure(figsize=(11.4, 5.8), dpi=OVERVIEW_DPI, layout="constrained")
+    figure = Picture(figsize=(11.4, 5.8), dpi=OVERVIEW_DPI, layout="constrained")
     rows = 2 if has_predict(runs) else 1
     grid = figure.add_gridspec(rows, 3, width_ratios=(1, 1.3, 1))
     left = figure.add_subplot(grid[:, 0])
     layout = lay_out(network).upright()
     links = _network_on(left, network, layout, min(3.0 / layout.size[0], 3.6 / layout.size[1]))
-    left.set_title(_network_title(network).replace(", ", "\n", 1))
+    left.set_title(network_title(network).replace(", ", "\n", 1))
     if links:
         left.legend(handles=links, loc="upper center", bbox_to_anchor=(0.5, 0.0))
     handles = _curves_on(figure.add_subplot(grid[:, 1]), runs, "accuracy")
@@ -206,10 +224,10 @@ def _network_on(axes: Axes, network: Network, layout: Layout, inch: float) -> li
         axes.add_patch(Circle((x, y), 0.3, facecolor=fill, edgecolor=RELIABLE, linewidth=1.1, zorder=2))
         if font_size >= 4:
             axes.text(x, y, str(agent), ha="center", va="center_baseline", fontsize=font_size, zorder=3)
-    late = _late(network)
+    late = late_links(network)
     width = 0.8 if int(late.sum()) > 100 else 1.3
     solid = _links_on(axes, layout, network.links & ~late, "reliable link", RELIABLE, DASHES[0], 1.9)
-    return solid + _links_on(axes, layout, late, _late_label(network), LATE, (0.0, (4.0, 2.5)), width)
+    return solid + _links_on(axes, layout, late, late_label(network), LATE, (0.0, (4.0, 2.5)), width)
 
 
 def _links_on(
@@ -223,25 +241,3 @@ def _links_on(
     lines = LineCollection(segments, colors=colour, linestyles=[dashes], linewidths=width, label=label, zorder=1)
     axes.add_collection(lines)
     return [Line2D([], [], color=colour, linestyle=dashes, linewidth=width, label=f"{label} ({len(pairs)})")]
-
-
-def _late(network: Network) -> Bool[Tensor, "n n"]:
-    """Return the links on which a message can be late or lost, in either direction."""
-    lossy = network.links & ~network.spared & (network.loss > 0)
-    late = (network.late_links & (network.delay.largest > 0)) | lossy
-    return late | late.T
-
-
-def _late_label(network: Network) -> str:
-    delay = network.delay.spec()
-    unit = "epochs" if isinstance(network.delay, Scaled) else "steps"
-    delay = f"{delay} {unit}" if delay.isdecimal() else short(delay)
-    return f"late link, delay {delay}{f', {network.loss:.0%} lost' if network.loss else ''}"
-
-
-def _network_title(network: Network) -> str:
-    agents = "1 agent" if network.num_agents == 1 else f"{network.num_agents} agents"
-    sizes = [str(len(members)) for members in network.clusters or ()]
-    if 1 < len(sizes) < network.num_agents:
-        agents += f", clusters {'+'.join(sizes)}" if len(sizes) < 7 else f", {len(sizes)} clusters"
-    return f"{short(network.spec)}: {agents}"

@@ -3,13 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gossamer.errors import UserError
+from gossamer.network.layout import short as short
 
 # A run with any other status ended because a loss was not finite.
 ORDERLY = ("finished", "interrupted", "time limit")
@@ -117,6 +117,11 @@ def agent_mean(values: Sequence[float | None] | None, *, skip_none: bool = False
     return math.fsum(known) / len(known)
 
 
+def accuracy_curve(run: Run) -> list[float]:
+    """Return the mean accuracy of the agents at each evaluation."""
+    return [agent_mean(row["accuracy"]) for row in run.history]
+
+
 def limits(name: str, curves: Sequence[Curve]) -> tuple[float, float]:
     """Return limits of the y axis that show where most curves are, whatever the worst one does."""
     if name == "predict":
@@ -160,9 +165,3 @@ def conditions(runs: Sequence[Run]) -> list[str]:
     seeds = max(len({run.seed for run in runs if run.label == label}) for label in labels_of(runs))
     lines.append("1 seed" if seeds == 1 else f"mean and range of {seeds} seeds")
     return lines
-
-
-def short(text: str) -> str:
-    """Cut the folders off a specification that names a file."""
-    kind, colon, rest = text.partition(":")
-    return f"{kind}{colon}{Path(rest).name}" if "/" in rest else text

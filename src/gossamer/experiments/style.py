@@ -1,10 +1,15 @@
 """How pictures look: sizes, colours that the colour-blind can tell apart, and one style for all figures."""
 
 import functools
+import io
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import matplotlib as mpl
+from matplotlib.figure import Figure
+
+from gossamer.network.drawing import FILLS as FILLS
+from gossamer.network.drawing import LATE as LATE
 
 DPI = 150
 OVERVIEW_DPI = 120  # it is wide
@@ -22,9 +27,7 @@ DASHES: tuple[Dashes, ...] = (
     (0.0, (7.0, 1.3, 1.0, 1.3, 1.0, 1.3)),
 )
 MARKERS = "osD^vPX*"
-# Paul Tol's "light" scheme: colour-blind-safe, and pale enough for black numbers.
-FILLS = ("#77AADD", "#EE8866", "#EEDD88", "#44BB99", "#FFAABB", "#99DDFF", "#BBCC33", "#DDDDDD")
-RELIABLE, LATE, GREY = "#333333", "#D55E00", "#555555"
+RELIABLE, GREY = "#333333", "#555555"
 
 STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -47,6 +50,16 @@ STYLE: dict[Any, Any] = {
     "legend.handlelength": 3.2,
     "text.usetex": False,
 }
+
+
+class Picture(Figure):
+    """A figure that a notebook shows by itself, without pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        file = io.BytesIO()
+        self.savefig(file, format="png", dpi=80, facecolor="white", pil_kwargs={"optimize": True})
+        return file.getvalue()
+
 
 Arguments = ParamSpec("Arguments")
 Returned = TypeVar("Returned")

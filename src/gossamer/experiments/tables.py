@@ -20,18 +20,22 @@ def to_markdown(document: dict[str, Any]) -> str:
         f"|---|{'---:|' * (len(HEADINGS) - 1)}",
     ]
     for row in sorted(document["results"], key=lambda row: -row["accuracy_mean"]):
-        diverged = f" ({row['diverged']} of {len(row['seeds'])} diverged)" if row["diverged"] else ""
-        cells = (
-            row["label"].replace("/", " "),
-            f"{row['lr']:g}",
-            f"{100 * row['accuracy_mean']:.1f} ± {100 * row['accuracy_std']:.1f}{diverged}",
-            f"{100 * row['accuracy_average_model']:.1f}",
-            _finite(row["loss_mean"], 3),
-            _finite(row["consensus_distance"], 2),
-            f"{row['bytes_sent'] / 1e6:.0f}",
-        )
-        lines.append(f"| {' | '.join(cells)} |")
+        lines.append(f"| {' | '.join(cells_of(row))} |")
     return "\n".join(lines) + "\n"
+
+
+def cells_of(row: dict[str, Any]) -> tuple[str, ...]:
+    """Return what stands below HEADINGS for one algorithm."""
+    diverged = f" ({row['diverged']} of {len(row['seeds'])} diverged)" if row["diverged"] else ""
+    return (
+        row["label"].replace("/", " "),
+        f"{row['lr']:g}",
+        f"{100 * row['accuracy_mean']:.1f} ± {100 * row['accuracy_std']:.1f}{diverged}",
+        f"{100 * row['accuracy_average_model']:.1f}",
+        _finite(row["loss_mean"], 3),
+        _finite(row["consensus_distance"], 2),
+        f"{row['bytes_sent'] / 1e6:.0f}",
+    )
 
 
 def _finite(value: float | None, digits: int) -> str:

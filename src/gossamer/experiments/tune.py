@@ -18,7 +18,7 @@ from typing import Any
 from gossamer.algorithms import parse_algorithm
 from gossamer.engine.folder import to_json
 from gossamer.engine.parts import DEFAULT_DELAY
-from gossamer.engine.settings import LARGEST_LR, SETTING_NAMES, Settings
+from gossamer.engine.settings import LARGEST_LR, RECORDED, SETTING_NAMES, Settings
 from gossamer.engine.training import OnStep, Training
 from gossamer.errors import UserError
 from gossamer.experiments.compare import Entry
@@ -28,7 +28,7 @@ from gossamer.state.checkpoint import write_text
 # What a rate does not depend on, or what is searched for.
 _APART = (
     *("algorithm", "lr", "seed", "validation", "eval_every", "checkpoint_every", "data_dir", "device", "threads"),
-    *("execution", "compile", "history", "deterministic", "precision"),
+    *("execution", "compile", "history", "deterministic", "precision", *RECORDED),
 )
 ESSENTIAL = tuple(name for name in SETTING_NAMES if name not in _APART)
 NEVER = 2**40  # an evaluation after so many steps is one at the end

@@ -172,6 +172,11 @@ class Network:
             "assumptions": {"W": whole.as_dict(), "W_clip": clip.as_dict(), "W_late": late.as_dict()},
         }
 
+    def _repr_html_(self) -> str:
+        from gossamer.network.drawing import to_html  # which draws what is made here
+
+        return to_html(self)
+
     def __repr__(self) -> str:
         clusters = "none" if self.clusters is None else "+".join(str(len(members)) for members in self.clusters)
         return (

@@ -16,13 +16,13 @@ from typing import Any
 from gossamer.algorithms import algorithm, algorithm_class
 from gossamer.algorithms.options import describe_options
 from gossamer.engine.parts import DEFAULT_DELAY
-from gossamer.engine.settings import SETTING_NAMES, Settings
+from gossamer.engine.settings import RECORDED, SETTING_NAMES, Settings
 
 # Where and how a run is computed, how often it is looked at, and its seed, which stands beside the key. A result that
 # was found in bf16 on a GPU is found again by whoever has none.
 _APART = (
     *("seed", "data_dir", "device", "precision", "threads", "execution", "compile", "deterministic"),
-    *("eval_every", "checkpoint_every"),
+    *("eval_every", "checkpoint_every", *RECORDED),
 )
 _ALWAYS = (
     *("task", "model", "network", "delay", "algorithm", "lr", "epochs", "batch", "momentum", "weight_decay"),

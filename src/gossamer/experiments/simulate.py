@@ -4,12 +4,14 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from gossamer.algorithms import Algorithm, parse_algorithm
+from gossamer.algorithms import Algorithm
 from gossamer.engine.folder import RunFolder
-from gossamer.engine.parts import NETWORK_SETTINGS
-from gossamer.engine.settings import SETTING_NAMES, make_settings
-from gossamer.engine.training import OnStep, Result, Training
+from gossamer.engine.prepare import prepare
+from gossamer.engine.training import OnStep
 from gossamer.errors import UserError
+from gossamer.experiments.loggers import check_log, logged
+from gossamer.experiments.progress import both, showing
+from gossamer.experiments.result import Result
 from gossamer.network import Network
 from gossamer.tasks import Task
 
@@ -21,6 +23,7 @@ def simulate(
     *,
     out: str | Path | None = None,
     on_step: OnStep | None = None,
+    progress: bool | str = "auto",
     **settings: Any,
 ) -> Result:
     """Train N agents in the simulator and return their accuracies, a summary and the history.
@@ -31,30 +34,23 @@ def simulate(
         algorithm: a text such as "pc-asgd/theta=pv", or what `gm.algorithm` returned.
         out: a folder to write config.toml, metrics.jsonl, summary.json and checkpoint.npz into.
         on_step: called after every step with (steps done, the newest row of metrics or None).
+        progress: True shows how far the run is; "auto" does so in a notebook, where a widget fits.
         **settings: any setting of `gossamer train`, such as lr=0.05, epochs=5, seed=0, batch=16, momentum=0.9; with an
             algorithm given by name also its options, such as theta="pv".
     """
-    names = {name: value for name, value in (("task", task), ("network", network)) if isinstance(value, str)}
-    if isinstance(algorithm, str):
-        rule, options = parse_algorithm(algorithm)
-        names |= {"algorithm": rule, **options}
-    elif not set(settings) <= set(SETTING_NAMES):
-        option = min(set(settings) - set(SETTING_NAMES))
-        raise UserError(f"'{option}' is no setting of a run; an option of the algorithm belongs in gm.algorithm(…)")
-    inside_network = set(settings) & {"clusters", "delay", *NETWORK_SETTINGS}
-    if isinstance(network, Network) and inside_network:
-        name = min(inside_network)
-        raise UserError(f"'{name}' is part of the network object that was given; set it in gm.network(…)")
-    if isinstance(task, Task) and "model" in settings:
-        raise UserError("'model' is part of the task object that was given; set it in gm.Task(…)")
-    training = Training(
-        make_settings({**names, **settings}),
-        task=task if isinstance(task, Task) else None,
-        network=network if isinstance(network, Network) else None,
-        algorithm=algorithm if isinstance(algorithm, Algorithm) else None,
-    )
+    training = prepare(task, network, algorithm, settings)
+    check_log(training.settings.log)
+    if training.settings.log and out is None:
+        raise UserError(f"log='{training.settings.log}' is written beside a run's other files; name a folder with out=")
     folder = RunFolder.create(Path(out), training.settings, training.network) if out is not None else None
-    result = training.run(folder, on_step)
+    with showing(progress) as shown:
+        on_both = both(on_step, shown.begin(training.algorithm.name, training.steps))
+        if folder is None:
+            found = training.run(None, on_both)
+        else:
+            with logged(folder, training.settings, []):
+                found = training.run(folder, on_both)
+    result = Result(found.summary, found.history, found.x, found.run_dir, training.network)
     if result.summary["status"] != "finished":
         warnings.warn(result.summary["status"], RuntimeWarning, stacklevel=2)
     return result
