@@ -12,6 +12,7 @@ import pytest
 import gossamer as gm
 from flight import SOURCE
 from gossamer.algorithms import plugins, registry
+from gossamer.engine.settings import make_settings, read_settings
 
 RULE = '''
 from dataclasses import dataclass
@@ -35,7 +36,6 @@ class MyRule(gm.Algorithm):
         return gm.Update(self.descend(own, own.x + self.pull * (heard - own.x)))
 '''
 
-WAYS = ("part", "whole")
 SHORT = ("--epochs", 4, "--delay", 3, "--model", "linear", "--eval-every", 6)
 
 
@@ -83,8 +83,8 @@ def test_a_run_with_a_rule_of_ones_own_can_be_stopped_and_goes_on_without_the_fi
     assert gossamer("train", "--resume", "part", cwd=folder).returncode == 0
     for name in ("config.toml", "plugins/my_rules.py"):
         assert (folder / "part" / name).read_text() == (folder / "whole" / name).read_text(), name
-    losses = [[json.loads(line)["loss"] for line in (folder / name / "metrics.jsonl").open()] for name in WAYS]
-    assert losses[0] == losses[1]
+    part, whole = ((folder / name / "metrics.jsonl").read_text().splitlines() for name in ("part", "whole"))
+    assert [json.loads(line)["loss"] for line in part] == [json.loads(line)["loss"] for line in whole]
     assert tomllib.loads((folder / "part/config.toml").read_text())["plugin"] == "plugins/my_rules.py"
 
 
@@ -123,6 +123,17 @@ def test_from_python(rule):
     for _ in range(2):  # what is loaded is not loaded again
         result = gm.simulate("digits", "ring:4", "d-asgd", plugin=str(rule), delay=2, epochs=1)
     assert result.summary["status"] == "finished" and gm.algorithm("my-rule", pull=1).name == "my-rule"
+
+
+def test_settings_that_are_only_read_run_no_code(folder):
+    (folder / "bad.py").write_text("raise SystemExit('this was run')")
+    (folder / "config.toml").write_text('plugin = "bad.py"\nalgorithm = "d-asgd"\n')
+    assert make_settings(read_settings(folder / "config.toml")).plugin == str(folder / "bad.py")
+
+
+def test_bounds_take_one_too(rule, command):
+    words = ("--plugin", rule, "--algorithm", "my-rule", *SHORT, "--probes", 1, "--draws", 2, "--examples", 16)
+    assert command.well("bounds", *words, "--json").document["algorithm"] == "my-rule"
 
 
 def test_a_module_is_named_like_one(folder, command, monkeypatch):

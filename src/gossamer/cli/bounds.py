@@ -7,6 +7,7 @@ import typer
 from rich import box
 from rich.table import Table
 
+from gossamer.algorithms.plugins import load_plugins
 from gossamer.cli.display import make_progress, out, print_json, print_table
 from gossamer.cli.flags import takes_settings
 from gossamer.engine.folder import RunFolder
@@ -49,7 +50,9 @@ def bounds(
         if number < 1:
             raise UserError(f"{name} must be 1 or more, got {number}")
     by_hand = _constants(constant or [])
-    training = Training(make_settings({**_values(run), **given}))
+    values = {**_values(run), **given}
+    load_plugins(values.get("plugin"))
+    training = Training(make_settings(values))
     with make_progress() as progress:
         bar = progress.add_task(training.algorithm.name, total=training.steps, note="then estimates")
         document = report(

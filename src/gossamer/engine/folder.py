@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gossamer.algorithms.plugins import is_file, split_plugins
+from gossamer.algorithms.plugins import is_file, load_plugins, split_plugins
 from gossamer.engine.settings import Settings, make_settings, read_settings
 from gossamer.errors import UserError
 from gossamer.network import Network, PerLink, Scaled, Trace
@@ -58,10 +58,12 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> tuple["RunFolder", Settings]:
-        """Read the settings of a run that was begun before."""
+        """Read the settings of a run that was begun before, and load its plugins, to go on with it."""
         if not (path / "config.toml").is_file():
             raise UserError(f"'{path}' is not a run folder: it has no config.toml; give one that train wrote")
-        return cls(path), make_settings(read_settings(path / "config.toml"))
+        values = read_settings(path / "config.toml")
+        load_plugins(values.get("plugin"))
+        return cls(path), make_settings(values)
 
     def append(self, row: dict[str, Any]) -> None:
         """Add one line of metrics."""

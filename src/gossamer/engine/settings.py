@@ -12,7 +12,7 @@ from typing import Any
 
 from gossamer.algorithms import algorithm_class, describe_algorithms
 from gossamer.algorithms.options import describe_options, option, read_options
-from gossamer.algorithms.plugins import is_file, load_plugins, split_plugins
+from gossamer.algorithms.plugins import is_file, split_plugins
 from gossamer.errors import UserError, unknown_name
 
 LARGEST_LR = 1e38  # what is larger does not fit into float32
@@ -131,9 +131,8 @@ SETTING_NAMES = tuple(field.name for field in dataclasses.fields(Settings) if fi
 def make_settings(values: Mapping[str, Any]) -> Settings:
     """Make settings from values that may be text; names that no setting has are options of the algorithm.
 
-    Plugins that the values name are loaded, which runs their code.
+    Plugins are left to whoever is going to train: who only looks at a run must not run its code.
     """
-    load_plugins(values.get("plugin"))
     plain = {name: value for name, value in values.items() if name in SETTING_NAMES}
     options = dict(values.get("options") or {})
     options |= {name: value for name, value in values.items() if name not in (*SETTING_NAMES, "options")}
