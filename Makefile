@@ -1,14 +1,15 @@
-# Two commands do everything: `make demo` and `make test`. Each sets itself up.
+# Three commands do everything: `make demo`, `make test` and `make docs`. Each sets itself up.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint clean
+.PHONY: help demo test docs lint clean
 
 help:
 	@echo "make demo   train the paper's 8 agents with 7 algorithms, print a table, draw the plots"
 	@echo "make test   lint and run the whole test suite"
+	@echo "make docs   build the documentation into site/, which opens from disk"
 	@echo "make clean  remove the virtual environment and the caches"
 
 # The constraints pin torch, so that pip never picks another build behind our back.
@@ -22,8 +23,8 @@ demo: $(VENV)/.ready
 	$(BIN)/gossamer demo
 
 lint: $(VENV)/.ready
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests docs
+	$(BIN)/ruff format --check src tests docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
@@ -32,5 +33,10 @@ test: lint
 	$(BIN)/python -m pytest -m "not alone"
 	$(BIN)/python -m pytest -m alone -n 0
 
+# The variable silences a notice about the successor of the theme's makers.
+docs: $(VENV)/.ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "open site/index.html"
+
 clean:
-	rm -rf $(VENV) .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) site .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache

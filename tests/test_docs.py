@@ -10,24 +10,25 @@ import pytest
 from gossamer.algorithms import algorithm_names, describe_algorithms
 from gossamer.cli.main import app
 from gossamer.engine.settings import SETTING_NAMES
+from pages import PAGES, ROOT, blocks
 
-ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAPER = ("sync", "d-asgd", "p-asgd", "c-asgd", "pc-asgd")  # whose options are readings of the paper
 
 PACKAGES = ("network", "algorithms", "nn", "data", "state", "runtime", "engine", "theory", "experiments")
 TORCHRUN = ("--nnodes", "--nproc-per-node", "--max-restarts")  # flags of torchrun's own
 
 
-def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+def code_of(page: Path) -> str:
+    """The python blocks of a page as one program; those with a title are files, which its commands use."""
+    return "\n".join(block.text for block in blocks(page) if block.language == "python" and not block.title)
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if code_of(page)], ids=lambda page: page.name)
 def test_every_python_block_runs(page):
     # In a process of its own: a page may register an algorithm, which would stay on the list of the other tests.
-    code = "\n".join(blocks(page, "python"))
-    ended = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    ended = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code_of(page)], capture_output=True, text=True, check=False
+    )
     assert ended.returncode == 0, ended.stderr
 
 
@@ -44,7 +45,8 @@ def test_the_file_tree_of_the_readme_names_every_module_and_nothing_else():
 def test_every_flag_in_the_documentation_exists():
     from typer.main import get_command
 
-    known = {flag for command in get_command(app).commands.values() for p in command.params for flag in p.opts}
+    flags = [p for command in get_command(app).commands.values() for p in command.params]
+    known = {name for flag in flags for name in (*flag.opts, *flag.secondary_opts)}
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     used = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
     assert used - known - {"--help", *TORCHRUN} == set()

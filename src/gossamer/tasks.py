@@ -33,9 +33,15 @@ def correct(outputs: Float[Tensor, "... classes"], targets: Int[Tensor, "..."]) 
 class Task:
     """What the agents learn together.
 
-    `model` makes a fresh module, whose outputs have the classes last; the loss is a mean over the batch, so that the
-    learning rate does not depend on it. `prepare` turns raw inputs into numbers of a type; `augments` says whether
-    training crops and flips the images before that unless told otherwise.
+    Attributes:
+        name: shown in summaries.
+        model: makes a fresh module, whose outputs have the classes last.
+        train: the examples that are dealt out to the agents.
+        test: the examples that accuracies are of.
+        model_name: shown in summaries.
+        loss: of outputs and targets, a mean over the batch, so that the learning rate does not depend on its size.
+        prepare: turns raw inputs into numbers of a type; None: they go in as they are.
+        augments: whether training crops and flips the images before that unless told otherwise.
     """
 
     name: str

@@ -21,11 +21,17 @@ from gossamer.shapes import Bool, Float, Int, Shaped, Tensor
 
 
 class Past(enum.Enum):
-    """How far an algorithm looks back at the agent's own states."""
+    """How far an algorithm looks back at the agent's own states.
+
+    Attributes:
+        NONE: not at all.
+        STATE: the own state at the age of each late message.
+        WINDOW: that, and the sum of the own states since then.
+    """
 
     NONE = "none"
-    STATE = "state"  # the own state at the age of each late message
-    WINDOW = "window"  # that, and the sum of the own states since then
+    STATE = "state"
+    WINDOW = "window"
 
 
 @runtime_checkable
@@ -44,12 +50,19 @@ class Evaluate(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """Where the updated agents stand."""
+    """Where the updated agents stand.
+
+    Attributes:
+        network: who is linked with whom.
+        agents: the updated agents' numbers.
+        share: the size of an agent's data over the mean size: 1 when all have the same.
+        senders: whose messages the n rows of an inbox are; None: all agents'.
+    """
 
     network: Network
-    agents: Int[Tensor, " a"]  # their numbers
-    share: Float[Tensor, " a"]  # the size of an agent's data over the mean size: 1 when all have the same
-    senders: Int[Tensor, " n"] | None = None  # whose messages the n rows of an inbox are; None: all agents'
+    agents: Int[Tensor, " a"]
+    share: Float[Tensor, " a"]
+    senders: Int[Tensor, " n"] | None = None
 
     def among(self, matrix: Shaped[Tensor, "all all"]) -> Shaped[Tensor, "a n"]:
         """Return the part of a matrix over all agents that lies between the updated ones and the senders."""
@@ -66,31 +79,54 @@ class Place:
 
 @dataclass(frozen=True)
 class Own:
-    """What the updated agents know of themselves at step t."""
+    """What the updated agents know of themselves at step t.
+
+    Attributes:
+        x: their states.
+        g: gradients of the mini-batch loss alone.
+        v: the local optimiser's directions: g for plain SGD.
+        lr: the learning rate of this step.
+        t: the number of the step.
+        segments: lengths of the parameter tensors inside a row.
+        previous: x at t - 1, when the past is kept.
+        evaluate: further evaluations of the loss, for rules that ask for them in `needs`.
+        place: where the agents stand in the network.
+        state: what the rule keeps, one row an agent.
+        sent: in `step`, what `send` has returned.
+    """
 
     x: Float[Tensor, "a d"]
-    g: Float[Tensor, "a d"]  # gradient of the mini-batch loss alone
-    v: Float[Tensor, "a d"]  # the local optimiser's direction: g for plain SGD
+    g: Float[Tensor, "a d"]
+    v: Float[Tensor, "a d"]
     lr: float
     t: int
-    segments: tuple[int, ...]  # lengths of the parameter tensors inside a row
-    previous: Float[Tensor, "a d"] | None = None  # x at t - 1, when the past is kept
+    segments: tuple[int, ...]
+    previous: Float[Tensor, "a d"] | None = None
     evaluate: Evaluate | None = None
     place: Place | None = None
-    state: Mapping[str, Tensor] = field(default_factory=dict)  # what the rule keeps, one row an agent
-    sent: Mapping[str, Float[Tensor, "a _"]] = field(default_factory=dict)  # in `step`: what `send` has returned
+    state: Mapping[str, Tensor] = field(default_factory=dict)
+    sent: Mapping[str, Float[Tensor, "a _"]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Late:
-    """The late messages of one age: with one delay in the network there is one such group."""
+    """The late messages of one age: with one delay in the network there is one such group.
+
+    Attributes:
+        age: how many steps old the messages are.
+        weights: W where agent i holds a message of this age of agent k, else 0.
+        message: the parts of the messages, by name; "x" are the states.
+        own: the agents' own message of t - age, if it is kept.
+        drift: the sum over r < age of x_i(t - age + r) - x_i(t - age), if asked for.
+        new: which of these messages agents did not hold a step ago.
+    """
 
     age: int
-    weights: Float[Tensor, "a n"]  # W where agent i holds a message of this age of agent k, else 0
+    weights: Float[Tensor, "a n"]
     message: Mapping[str, Float[Tensor, "n _"]]
-    own: Mapping[str, Float[Tensor, "a _"]] = field(default_factory=dict)  # the own message of t - age, if kept
-    drift: Float[Tensor, "a d"] | None = None  # sum over r < age of x_i(t - age + r) - x_i(t - age)
-    new: Bool[Tensor, "a n"] | None = None  # which of these messages agents did not hold a step ago
+    own: Mapping[str, Float[Tensor, "a _"]] = field(default_factory=dict)
+    drift: Float[Tensor, "a d"] | None = None
+    new: Bool[Tensor, "a n"] | None = None
 
     @property
     def own_x(self) -> Float[Tensor, "a d"] | None:
@@ -100,21 +136,34 @@ class Late:
 
 @dataclass(frozen=True)
 class Inbox:
-    """What was heard: the states of reliable neighbours, and the late messages grouped by age."""
+    """What was heard: the states of reliable neighbours, and the late messages grouped by age.
+
+    Attributes:
+        fresh: the states of reliable neighbours.
+        late: the late messages, one group an age.
+        message: all parts of the reliable neighbours' messages, by name, x included.
+        own: the agents' own message of the same step.
+        new: which of the reliable neighbours' messages agents did not hold a step ago.
+    """
 
     fresh: Float[Tensor, "n d"]
     late: tuple[Late, ...] = ()
-    message: Mapping[str, Float[Tensor, "n _"]] = field(default_factory=dict)  # of reliable neighbours, x included
-    own: Mapping[str, Float[Tensor, "a _"]] = field(default_factory=dict)  # the own message of the same step
-    new: Bool[Tensor, "a n"] | None = None  # which of them agents did not hold a step ago
+    message: Mapping[str, Float[Tensor, "n _"]] = field(default_factory=dict)
+    own: Mapping[str, Float[Tensor, "a _"]] = field(default_factory=dict)
+    new: Bool[Tensor, "a n"] | None = None
 
 
 @dataclass(frozen=True)
 class Weights:
     """Mixing weights of the links that are current at this step; an agent's own weight stands apart.
 
-    `mass` is the part of W's row that was heard at all: own + fresh + late. It is 1 unless a neighbour has
-    sent nothing yet, and dividing by it lets every row sum to one.
+    Attributes:
+        own: W's weight of the agent itself.
+        fresh: W's weights of its current neighbours.
+        mass: the part of W's row that was heard at all: own + fresh + late. It is 1 unless a neighbour has sent
+            nothing yet, and dividing by it lets every row sum to one.
+        clip_own: the clipping matrix's weight of the agent itself.
+        clip_fresh: the clipping matrix's weights of its current neighbours.
     """
 
     own: Float[Tensor, " a"]
@@ -130,7 +179,12 @@ class Weights:
 
 @dataclass(frozen=True)
 class Noise:
-    """Uniform numbers in [0, 1) drawn by the engine: one an agent, and one that all agents share."""
+    """Uniform numbers in [0, 1) drawn by the engine.
+
+    Attributes:
+        agent: one number an agent.
+        network: one number that all agents share.
+    """
 
     agent: Float[Tensor, " a"]
     network: float
@@ -138,23 +192,36 @@ class Noise:
 
 @dataclass(frozen=True)
 class Update:
-    """The next states and, for rules that choose, the share of predicting in each agent's step.
+    """What a step returns.
 
-    `predict` is NaN for an agent that had no late message, hence nothing to choose.
+    Attributes:
+        x: the next states.
+        predict: for rules that choose, the share of predicting in each agent's step; NaN for an agent that had no late
+            message, hence nothing to choose.
+        state: what `Own.state` will be at the next step.
     """
 
     x: Float[Tensor, "a d"]
     predict: Float[Tensor, " a"] | None = None
-    state: Mapping[str, Tensor] = field(default_factory=dict)  # what `Own.state` will be at the next step
+    state: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Algorithm(ABC):
-    """Base of every rule; see the module's docstring."""
+    """Base of every rule: a frozen dataclass of hyper-parameters with one pure function, `step`.
+
+    What a rule declares besides says what is sent, kept and remembered for it.
+
+    Attributes:
+        name: under which the rule is registered.
+        waits: whether it is synchronous: it waits for its neighbours, so that nothing is ever late.
+        hears_late: False where late links need not be served at all.
+        gradient_at: where the local gradient is taken: the agent's "own" point, or the "mixed" one.
+    """
 
     name: ClassVar[str]
-    waits: ClassVar[bool] = False  # synchronous: waits for its neighbours, so that nothing is ever late
-    hears_late: ClassVar[bool] = True  # False: late links need not be served at all
+    waits: ClassVar[bool] = False
+    hears_late: ClassVar[bool] = True
 
     gradient_at: str = option(
         "own",
@@ -225,7 +292,14 @@ class Algorithm(ABC):
 
     @abstractmethod
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
-        """Return the agents' next states. Pure: no randomness, no I/O, inputs left as they are."""
+        """Return the agents' next states. Pure: no randomness, no I/O, inputs left as they are.
+
+        Args:
+            own: what the updated agents know of themselves.
+            inbox: what they hold of their neighbours.
+            weights: of those whose message is current.
+            noise: random numbers, for rules that ask for them in `draws`.
+        """
 
     def check(self, network: Network) -> str | None:
         """Return one line of warning when this network looks unstable; refuse one that the rule cannot work on."""

@@ -14,9 +14,13 @@ _ALIASES: dict[str, str] = {}
 
 
 def register(name: str, *aliases: str) -> Callable[[Rule], Rule]:
-    """Put a rule on the list under this name, from this package or from user code.
+    """Put a rule on the list under this name, from this package or from user code: a decorator for its class.
 
     A class that is defined anew, as by a notebook's cell that is run again, takes the place of its former self.
+
+    Args:
+        name: by which `gm.algorithm` and the command line know it; one that is not taken.
+        *aliases: further names.
     """
 
     def add(cls: Rule) -> Rule:
@@ -50,7 +54,12 @@ def algorithm_class(name: str) -> type[Algorithm]:
 
 
 def algorithm(name: str, **options: Any) -> Algorithm:
-    """Make an algorithm from its name and options: `algorithm("pc-asgd", theta="pv", criterion="descent")`."""
+    """Make an algorithm: `algorithm("pc-asgd", theta="pv", criterion="descent")`.
+
+    Args:
+        name: a registered name; `gossamer algorithms` lists them.
+        **options: its hyper-parameters; `gossamer algorithms NAME` lists them.
+    """
     cls = algorithm_class(name)
     return cls(**read_options(cls, cls.name, options))
 

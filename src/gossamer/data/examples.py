@@ -8,9 +8,14 @@ from gossamer.shapes import Int, Tensor
 
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Inputs and their targets: a class label each, or for text the next byte at every position."""
+    """Inputs and their targets.
 
-    x: Tensor  # [m, …]: floating-point features, images as bytes [m, C, H, W], or text as int64 [m, T]
+    Attributes:
+        x: [m, …]: floating-point features, images as bytes [m, C, H, W], or text as int64 [m, T].
+        y: a class label each, or for text the next byte at every position.
+    """
+
+    x: Tensor
     y: Int[Tensor, "m ..."]
 
     def __len__(self) -> int:

@@ -17,7 +17,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result(training.Result):
-    """A run: its summary, its history, the agents' last parameters; a notebook shows it as a table."""
+    """A run; a notebook shows it as a table.
+
+    Attributes:
+        summary: what `summary.json` holds: accuracies, loss, disagreement, bytes sent, status and more.
+        history: one row an evaluation, as in `metrics.jsonl`.
+        x: the agents' last parameters, a row each.
+        run_dir: the folder that was written, if any.
+        network: as the agents met it.
+    """
 
     network: Network | None = None
 

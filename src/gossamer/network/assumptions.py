@@ -16,13 +16,22 @@ TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class AssumptionCheck:
-    """Which clauses hold, the eigenvalues that the bounds use, and what a failure means."""
+    """Which clauses hold, the eigenvalues that the bounds use, and what a failure means.
 
-    stochastic: bool  # clause a
-    connected: bool  # clause b
-    positive: bool  # clause c
-    e2: float  # second largest eigenvalue (real part)
-    slem: float  # second largest absolute value of an eigenvalue
+    Attributes:
+        stochastic: clause a, rows and columns sum to one.
+        connected: clause b, agreement is the only fixed point.
+        positive: clause c, positive definite.
+        e2: second largest eigenvalue (real part).
+        slem: second largest absolute value of an eigenvalue.
+        words: a line for each clause that fails.
+    """
+
+    stochastic: bool
+    connected: bool
+    positive: bool
+    e2: float
+    slem: float
     words: tuple[str, ...]
 
     @property
@@ -42,7 +51,11 @@ class AssumptionCheck:
 
 
 def check_assumption_2(matrix: Float[Tensor, "n n"]) -> AssumptionCheck:
-    """Check the three clauses on any square matrix, symmetric or not."""
+    """Check the three clauses on any square matrix, symmetric or not.
+
+    Args:
+        matrix: such as the W, W_clip or W_late of a network.
+    """
     matrix = matrix.double()
     one = torch.ones(len(matrix), dtype=torch.float64)
     rows, columns = matrix.sum(dim=1), matrix.sum(dim=0)

@@ -15,7 +15,13 @@ from gossamer.shapes import Bool, Int, Tensor
 
 @dataclass(frozen=True, eq=False)
 class Discovery:
-    """What a broadcast finds out: the clusters, the usual delay between them, and the reliable links."""
+    """What a broadcast finds out.
+
+    Attributes:
+        clusters: agents that are joined by reliable links.
+        tau: the usual delay of the other links, in steps.
+        reliable: which links are reliable.
+    """
 
     clusters: tuple[tuple[int, ...], ...]
     tau: int
@@ -31,14 +37,20 @@ def discover(
     previous: Discovery | None = None,
     leave: float = 0.7,
 ) -> Discovery:
-    """Find the clusters in observed ages (NOTHING, -1, is no message).
+    """Find the clusters in observed ages.
 
     A direction of a link is reliable when at least `share` of its observations are ages 0..tolerance, and a
     link when both directions are. Clusters are the connected components of the reliable links. `tau` is the
     rounded median age of the late messages on the directions that are not reliable, and 0 when there are none.
 
-    With a `previous` discovery a link that was reliable stays so while the share is `leave` or more, so that links
-    at the limit do not change sides all the time.
+    Args:
+        ages: at each step, for receiver and sender, how old the newest message is; -1 is no message.
+        links: who is linked with whom.
+        tolerance: the largest age that counts as current.
+        share: of the observations that must be current for a link to be reliable.
+        previous: an earlier discovery: a link that was reliable in it stays so while the share is `leave` or more, so
+            that links at the limit do not change sides all the time.
+        leave: the share below which a link is no longer reliable.
     """
     if ages.ndim != 3 or ages.shape[1:] != links.shape or not len(ages):
         raise UserError(
@@ -61,7 +73,12 @@ def discover(
 def broadcast(network: Network, seed: int, steps: int | None = None) -> Discovery:
     """Let every agent send at every step, watch the ages, and discover the clusters.
 
-    The first `largest_age` steps are dropped: until then some first messages are still under way.
+    The first steps are dropped, as many as the largest age: until then some first messages are still under way.
+
+    Args:
+        network: whose links are watched.
+        seed: fixes the delays that are drawn.
+        steps: how long to watch; None: twice the largest age and 50.
     """
     arrivals = Arrivals(network, seed, purpose="broadcast")
     if steps is None:

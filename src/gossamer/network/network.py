@@ -24,7 +24,24 @@ STARTUPS = ("wait", "min", "full")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Network:
-    """Links, reliable clusters, delays and mixing weights of n agents; [i, k] is what i hears from k."""
+    """Links, reliable clusters, delays and mixing weights of n agents; [i, k] is what i hears from k.
+
+    `gm.network` makes one from a text or a graph.
+
+    Attributes:
+        links: who is linked with whom: symmetric, nobody with itself.
+        clusters: groups of agents whose links are never late; None: no agent knows of any.
+        delay: how old the message is that arrives, for every link and step.
+        loss: the probability that a message is lost.
+        mixing: the weights of W, "metropolis" or "uniform".
+        lazy: whether W is (I + W) / 2.
+        clip_weights: of the clipping step, "rebuilt" on the current links or the row of W "renormalised".
+        reliable_delay: the delay in steps inside clusters.
+        startup: what an agent holds before a first message can arrive: "wait", "min" or "full".
+        spec: the text that the network was made from.
+        clusters_given: False when the clusters were discovered.
+        spared_links: the links that delay and loss spare; None: those inside the clusters.
+    """
 
     links: Bool[Tensor, "n n"]
     clusters: Clusters | None
@@ -36,8 +53,7 @@ class Network:
     reliable_delay: int = 0
     startup: str = "wait"
     spec: str = "custom"
-    clusters_given: bool = True  # False when they were discovered
-    # The links that delay and loss spare; None means those inside the clusters.
+    clusters_given: bool = True
     spared_links: Bool[Tensor, "n n"] | None = None
 
     def __post_init__(self) -> None:

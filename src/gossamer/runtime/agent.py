@@ -33,10 +33,18 @@ class Step:
 
 
 class Agent:
-    """One agent of a run: its place in the network, its links, and what it tells the address book."""
+    """One agent of a run: its place in the network, its links, and what it tells the address book.
+
+    `gm.join()` makes it. It is a context manager, too: `with gm.join() as agent:` leaves the run at the end.
+    """
 
     def __init__(self, run: Run, network: Network | None = None) -> None:
-        """Open the links. A network object takes the place of the one that the run describes in words."""
+        """Open the links.
+
+        Args:
+            run: what the launcher's environment says.
+            network: takes the place of the one that the run describes in words.
+        """
         self.run = run
         self.network = network or run.make_network()
         self.incarnation = time.time_ns()
@@ -175,7 +183,7 @@ def join(environ: Mapping[str, str] | None = None, **settings: Any) -> Agent:
 
     Args:
         environ: variables to read instead of the process's own.
-        settings: fields of `Run` that win over the environment, such as network="ring:4" or tolerance=0.
+        **settings: fields of `Run` that win over the environment, such as network="ring:4" or tolerance=0.
     """
     run = read_environment(os.environ if environ is None else environ)
     unknown = sorted(set(settings) - {name for name in vars(run) if name != "serves_book"})

@@ -65,7 +65,7 @@ class Decentralized(_Light):
             buffers: BatchNorm statistics to mix like parameters (model.buffers()); they stay local without.
             share: the size of this agent's data over the mean size.
             rejoin: let a restarted agent go on from a neighbour's newest state, unless a checkpoint is loaded.
-            options: of the algorithm, such as theta="pv".
+            **options: of the algorithm, such as theta="pv".
         """
         LocalOptimizer(momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)  # checks the ranges
         if not lr >= 0:

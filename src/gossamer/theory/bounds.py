@@ -32,21 +32,36 @@ class Constants:
     """What the statements assume about the losses, the gradients and the network; None is unknown.
 
     Norms are those of the stacked state of all agents, and F is the sum of the agents' losses.
+
+    Attributes:
+        G: ||g|| <= G.
+        sigma: E||g - grad F||^2 <= sigma^2.
+        B: ||g_dc,r|| <= B.
+        M: E||g_dc,r||^2 <= M.
+        gamma: F is gamma-smooth.
+        mu: ||grad F||^2 / 2 >= mu (F - F*).
+        xi: the Hessian of F is xi-Lipschitz.
+        epsilon: ||g g^T - H|| <= epsilon.
+        epsilon_D: ||Diag(H) - H|| <= epsilon_D.
+        theta_m: the largest theta.
+        delta_2: the largest second eigenvalue of theta W + (1 - theta) W~.
+        lam: lambda of the compensation.
+        initial_gap: F(x_1) - F*.
     """
 
-    G: float | None = None  # ||g|| <= G
-    sigma: float | None = None  # E||g - grad F||^2 <= sigma^2
-    B: float | None = None  # ||g_dc,r|| <= B
-    M: float | None = None  # E||g_dc,r||^2 <= M
-    gamma: float | None = None  # F is gamma-smooth
-    mu: float | None = None  # ||grad F||^2 / 2 >= mu (F - F*)
-    xi: float | None = None  # the Hessian of F is xi-Lipschitz
-    epsilon: float | None = None  # ||g g^T - H|| <= epsilon
-    epsilon_D: float | None = None  # ||Diag(H) - H|| <= epsilon_D
-    theta_m: float | None = None  # the largest theta
-    delta_2: float | None = None  # the largest second eigenvalue of theta W + (1 - theta) W~
-    lam: float | None = None  # lambda of the compensation
-    initial_gap: float | None = None  # F(x_1) - F*
+    G: float | None = None
+    sigma: float | None = None
+    B: float | None = None
+    M: float | None = None
+    gamma: float | None = None
+    mu: float | None = None
+    xi: float | None = None
+    epsilon: float | None = None
+    epsilon_D: float | None = None
+    theta_m: float | None = None
+    delta_2: float | None = None
+    lam: float | None = None
+    initial_gap: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what bounds nothing."""
@@ -60,7 +75,13 @@ class Constants:
 
 @dataclass(frozen=True)
 class Bound:
-    """A bound and what it is made of, or None and the reason why there is none."""
+    """A bound and what it is made of, or the reason why there is none.
+
+    Attributes:
+        value: the bound; None where there is none.
+        reason: why there is none.
+        terms: the parts that add up to the value, by name.
+    """
 
     value: float | None
     reason: str | None = None
@@ -85,7 +106,14 @@ class _Known:
 
 
 def consensus_bound(constants: Constants, lr: float, tau: int, form: str = "derived") -> Bound:
-    """Lemma 1: E||x_i - mean of all agents|| <= eta (G + (tau - 1) B theta_m) / (1 - delta_2). All forms agree."""
+    """Lemma 1: E||x_i - mean of all agents|| <= eta (G + (tau - 1) B theta_m) / (1 - delta_2). All forms agree.
+
+    Args:
+        constants: of the losses, the gradients and the network.
+        lr: the learning rate.
+        tau: the delay in steps.
+        form: "main-text", "appendix" or "derived".
+    """
     known, reason = _check(constants, ("G", "B", "theta_m", "delta_2"), lr, tau, form)
     if reason:
         return Bound(None, reason)
@@ -93,7 +121,15 @@ def consensus_bound(constants: Constants, lr: float, tau: int, form: str = "deri
 
 
 def pl_bound(constants: Constants, lr: float, tau: int, steps: int, form: str = "derived") -> Bound:
-    """Theorem 1: E[F(x_t) - F*] after `steps` iterations from x_1, t = steps + 1, for losses with the PL condition."""
+    """Theorem 1: E[F(x_t) - F*] after `steps` iterations from x_1, t = steps + 1, for losses with the PL condition.
+
+    Args:
+        constants: of the losses, the gradients and the network.
+        lr: the learning rate.
+        tau: the delay in steps.
+        steps: the number of iterations.
+        form: "main-text", "appendix" or "derived".
+    """
     names = tuple(part.name for part in fields(Constants) if part.name != "M")
     known, reason = _check(constants, names, lr, tau, form)
     if not reason and known.lam > 1:
@@ -134,7 +170,15 @@ def _pl_terms(known: _Known, lr: float, tau: int, form: str) -> dict[str, float]
 
 
 def nonconvex_bound(constants: Constants, lr: float, tau: int, steps: int, form: str = "derived") -> Bound:
-    """Theorem 2: the mean over `steps` iterations of E||grad F(x_t)||^2, for any smooth losses."""
+    """Theorem 2: the mean over `steps` iterations of E||grad F(x_t)||^2, for any smooth losses.
+
+    Args:
+        constants: of the losses, the gradients and the network.
+        lr: the learning rate.
+        tau: the delay in steps.
+        steps: the number of iterations.
+        form: "main-text", "appendix" or "derived".
+    """
     names = ("G", "sigma", "B", "M", "gamma", "theta_m", "delta_2", "initial_gap")
     known, reason = _check(constants, names, lr, tau, form)
     if not reason and known.gamma > 0 and lr >= 1 / known.gamma:

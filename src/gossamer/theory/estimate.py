@@ -26,7 +26,12 @@ LARGEST_DIAGONAL = 5000  # parameters: one product with the Hessian for each of 
 
 @dataclass(frozen=True)
 class Estimates:
-    """Constants, and for each how it was estimated or why it was not."""
+    """Constants from a run.
+
+    Attributes:
+        constants: those that could be estimated; the others are None.
+        how: for each, how it was estimated or why it was not.
+    """
 
     constants: Constants
     how: dict[str, str]

@@ -14,11 +14,19 @@ RIPPLE = 10.0  # Rastrigin's A
 
 @dataclass(frozen=True, eq=False)  # tensors have no one answer to ==
 class Function:
-    """A function of the last dimension of x: its values, its gradient, where it is least and where a run starts."""
+    """A function of the last dimension of x.
+
+    Attributes:
+        name: what it is called.
+        value: its values, from [..., d] to [...].
+        gradient: its gradients, from [..., d] to [..., d].
+        minimum: where it is least.
+        start: where a run starts.
+    """
 
     name: str
-    value: Callable[[Tensor], Tensor]  # [..., d] -> [...]
-    gradient: Callable[[Tensor], Tensor]  # [..., d] -> [..., d]
+    value: Callable[[Tensor], Tensor]
+    gradient: Callable[[Tensor], Tensor]
     minimum: Float[Tensor, " d"]
     start: Float[Tensor, " d"]
 
@@ -27,6 +35,9 @@ def rosenbrock(scale: float = 1.0) -> Function:
     """Return scale * sum_i 100 (x_{i+1} - x_i^2)^2 + (1 - x_i)^2: a bent valley with steep walls.
 
     At the minimum the wall is 2500 times as curved as the floor, whatever the scale.
+
+    Args:
+        scale: multiplies the function.
     """
 
     def value(x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows"]:
@@ -47,6 +58,9 @@ def rastrigin(scale: float = 1.0) -> Function:
     """Return scale * sum_i x_i^2 + 10 (1 - cos 2 pi x_i): a bowl with a local minimum near every whole number.
 
     Its curvature lies between 2 - 40 pi^2 and 2 + 40 pi^2 = 396.8 times the scale.
+
+    Args:
+        scale: multiplies the function.
     """
     turn = 2 * math.pi
 
@@ -60,7 +74,11 @@ def rastrigin(scale: float = 1.0) -> Function:
 
 
 def quadratic(curvature: float = 1.0) -> Function:
-    """Return curvature / 2 * ||x||^2, on which everything can be computed by hand."""
+    """Return curvature / 2 * ||x||^2, on which everything can be computed by hand.
+
+    Args:
+        curvature: the same in all directions.
+    """
 
     def value(x: Float[Tensor, "*rows d"]) -> Float[Tensor, "*rows"]:
         return curvature / 2 * x.square().sum(dim=-1)

@@ -29,7 +29,14 @@ class Problem(Protocol):
 
 @dataclass(frozen=True)
 class FunctionProblem:
-    """One function that all agents minimise, with normal noise on every coordinate of a gradient."""
+    """One function that all agents minimise, with normal noise on every coordinate of a gradient.
+
+    Attributes:
+        function: what is minimised.
+        num_agents: how many agents minimise it.
+        noise: the standard deviation of the noise.
+        seed: fixes the noise.
+    """
 
     function: Function
     num_agents: int
@@ -56,6 +63,10 @@ class TaskProblem:
 
     Cross entropy is never negative, so that F* is taken as 0. Layers are in training mode, as in a step, but for
     dropout, which would make the loss a matter of chance. Frozen parameters have no gradient.
+
+    Args:
+        training: the run.
+        examples: how many of each agent's examples are looked at.
     """
 
     best = 0.0

@@ -30,15 +30,25 @@ BISECTIONS = 16
 
 @dataclass(frozen=True)
 class Stability:
-    """What the linearised update says about a setting."""
+    """What the linearised update says about a setting.
+
+    Attributes:
+        stable: whether every disturbance dies out.
+        spectral_radius: the factor by which the slowest one shrinks, or the fastest one grows, each step.
+        half_life: steps after which a disturbance has halved.
+        largest_stable_lr: None: every rate that was tried is unstable.
+        smallest_stable_lr: 0: however small; more where a small rate leaves another mode unstable.
+        pace: progress along a small gradient over the synchronous one; None where that is unstable.
+        noise: variance of the gradient noise that a step brings in, over an agent's own, for each agent.
+    """
 
     stable: bool
     spectral_radius: float
-    half_life: float | None  # steps after which a disturbance has halved
-    largest_stable_lr: float | None  # None: every rate that was tried is unstable
-    smallest_stable_lr: float | None  # 0: however small; more where a small rate leaves another mode unstable
-    pace: float | None  # progress along a small gradient over the synchronous one; None where that is unstable
-    noise: tuple[float, ...] | None  # variance of the gradient noise that a step brings in, over an agent's own
+    half_life: float | None
+    largest_stable_lr: float | None
+    smallest_stable_lr: float | None
+    pace: float | None
+    noise: tuple[float, ...] | None
 
     def as_dict(self) -> dict[str, Any]:
         """Return everything as plain values for JSON."""
@@ -52,9 +62,14 @@ def stability(
     curvature: float,
     local: LocalOptimizer = PLAIN,
 ) -> Stability:
-    """Analyse a rule at a learning rate on losses of this curvature (the largest eigenvalue of their Hessian).
+    """Analyse a rule's update on quadratic losses.
 
-    `local` is what an agent does by itself: plain SGD, or with momentum.
+    Args:
+        algorithm: a rule that is linear and the same at each step; others are refused with the reason.
+        network: with fixed delays.
+        lr: the learning rate.
+        curvature: the largest eigenvalue of the losses' Hessian.
+        local: what an agent does by itself: plain SGD, or with momentum.
     """
     if not 0 < lr < math.inf:
         raise UserError(f"lr must lie above 0 and be finite, got {lr}; use for example 0.05")

@@ -23,7 +23,12 @@ class StackWarning(UserWarning):
 
 
 def stack(module: nn.Module, n: int) -> "Stacked":
-    """Return a module that runs n agents at once, each with its own copy of the parameters and buffers of `module`."""
+    """Return a module that runs n agents at once, each with its own copy of the parameters and buffers.
+
+    Args:
+        module: any torch module; it is copied and left as it is.
+        n: the number of agents.
+    """
     if n < 1:
         raise UserError(f"cannot stack {n} agents; use 1 or more")
     if any(isinstance(part, Stacked) for part in module.modules()):
@@ -36,7 +41,12 @@ def stack(module: nn.Module, n: int) -> "Stacked":
 
 
 class Stacked(nn.Module):
-    """n agents of one architecture. Made by `stack`."""
+    """n agents of one architecture, made by `stack`: `stacked(x)` for x [n, batch, ...].
+
+    Args:
+        module: the module that each agent has a copy of.
+        n: the number of agents.
+    """
 
     _template: nn.Module
 

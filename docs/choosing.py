@@ -1,0 +1,90 @@
+"""The tables of choosing.md, from stored results: `python docs/choosing.py` writes them anew.
+
+CIFAR-10: the runs in results/data, as `gossamer reproduce` stores them. Digits: the two tables that `gossamer compare`
+wrote into results/digits-delay-20.md.
+"""
+
+import re
+from pathlib import Path
+
+from gossamer.experiments.reproduce.outcomes import Outcome, make_section
+from gossamer.experiments.reproduce.page import to_text
+from gossamer.experiments.reproduce.recipe import ALGORITHMS
+from gossamer.experiments.reproduce.recipes import RECIPES
+from gossamer.experiments.reproduce.scales import SCALES
+from gossamer.experiments.reproduce.store import Store
+
+FOLDER = Path(__file__).parent
+PAGE = FOLDER / "choosing.md"
+DIGITS = FOLDER / "results" / "digits-delay-20.md"
+CIFAR = "PreResNet-110, CIFAR-10, 8 agents"  # at scale quick PreResNet-20 stands for PreResNet-110
+RESULTS = ("fig-delay", "table-2", "table-3")
+# Headings here, and the results' own.
+COLUMNS = {
+    "delay 5": "tau 5",
+    "delay 20": CIFAR,
+    "delay 60": "tau 60",
+    "delay 20, 20 agents": "PreResNet-110, CIFAR-10, 20 agents",
+}
+
+
+def cifar_table() -> str:
+    """Return the table of CIFAR-10, the best at delay 20 first."""
+    store, scale = Store(FOLDER / "results"), SCALES["quick"]
+    sections = [make_section(RECIPES[name], scale, "paper", store) for name in RESULTS]
+    everywhere = {place: outcome for section in sections for place, outcome in section.outcomes.items()}
+    at_20 = {row: everywhere[row, CIFAR] for row in ALGORITHMS if (row, CIFAR) in everywhere}
+    unit = _bytes(at_20["D-ASGD"])
+    lines = _head("algorithm", *COLUMNS, "sends")
+    for row in sorted(at_20, key=lambda row: -at_20[row].mean):
+        cells = [everywhere.get((row, column)) for column in COLUMNS.values()]
+        sends = f"{_bytes(at_20[row]) / unit:.2f}"
+        lines.append(_row(f"`{ALGORITHMS[row]}`", *("" if cell is None else to_text(cell) for cell in cells), sends))
+    return "\n".join(lines)
+
+
+def digits_table() -> str:
+    """Return the table of digits: each algorithm at its own rate, equal and skewed data side by side."""
+    equal, skewed = (_read(part) for part in DIGITS.read_text(encoding="utf-8").split("\n## Skewed data"))
+    unit = float(equal["d-asgd"][5])
+    best = sorted(equal, key=lambda name: -_mean(equal[name][1]) - _mean(skewed[name][1]))
+    lines = _head("algorithm", "equal data", "skewed data", "sends")
+    for name in best:
+        sends = f"{float(equal[name][5]) / unit:.2f}"
+        lines.append(_row(f"`{name}`", equal[name][1], skewed[name][1], sends))
+    return "\n".join(lines)
+
+
+def filled(page: str) -> str:
+    """Return the page with both tables as they are now."""
+    for name, table in (("cifar", cifar_table()), ("digits", digits_table())):
+        begin, end = f"<!-- {name}: written by docs/choosing.py -->\n", "<!-- end -->"
+        before, _, rest = page.partition(begin)
+        page = f"{before}{begin}\n{table}\n\n{end}{rest.partition(end)[2]}"
+    return page
+
+
+def _bytes(outcome: Outcome) -> float:
+    return float(outcome.records[0]["bytes_sent"])
+
+
+def _read(text: str) -> dict[str, list[str]]:
+    """Return the cells of a table's rows, by algorithm."""
+    rows = re.findall(r"^\| ([a-z][^|]*?) \| (.*) \|$", text, flags=re.MULTILINE)
+    return {name.replace(" ", "/"): cells.split(" | ") for name, cells in rows if name != "algorithm"}
+
+
+def _mean(cell: str) -> float:
+    return float(cell.split(" ")[0])
+
+
+def _head(*names: str) -> list[str]:
+    return [_row(*names), f"|---|{'---:|' * (len(names) - 1)}"]
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,134 @@
+"""Pages that are made from something else are still so: from errors, stored results, pictures and docstrings."""
+
+import ast
+import dataclasses
+import importlib.util
+import inspect
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import gossamer as gm
+from pages import HEADING, ROOT, blocks
+
+DOCS = ROOT / "docs"
+TROUBLES = DOCS / "troubleshooting.md"
+VARIES = "…"
+
+
+def script(name: str):
+    """A script of docs/, imported."""
+    spec = importlib.util.spec_from_file_location(f"docs_{name}", DOCS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+# Errors.
+
+
+def headings() -> list[str]:
+    return HEADING.findall(TROUBLES.read_text(encoding="utf-8"))
+
+
+def texts_of_the_program() -> set[str]:
+    """Every text in the source, with … for what is filled in."""
+    found = set()
+    for file in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.JoinedStr):
+                found.add("".join(part.value if isinstance(part, ast.Constant) else VARIES for part in node.values))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.add(node.value)
+    return found
+
+
+def test_every_trouble_is_one_that_the_program_prints():
+    texts = texts_of_the_program()
+    assert 25 <= len(headings()) == len(set(headings()))
+    assert [heading for heading in headings() if not any(heading in text for text in texts)] == []
+
+
+# Stored results.
+
+
+def test_the_tables_of_choosing_are_those_of_the_stored_results():
+    page = (DOCS / "choosing.md").read_text(encoding="utf-8")
+    assert script("choosing").filled(page) == page, "run: python docs/choosing.py"
+
+
+# Pictures.
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    """The pictures, drawn anew, and the numbers behind them; in a process that checks no shapes, which is quicker."""
+    folder = tmp_path_factory.mktemp("pictures")
+    ended = subprocess.run(
+        [sys.executable, str(DOCS / "figures.py"), str(folder)], capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    return folder, json.loads(ended.stdout)
+
+
+def test_the_pictures_of_the_paper_are_there_and_small(drawn):
+    folder, _ = drawn
+    page = (DOCS / "paper-in-pictures.md").read_text(encoding="utf-8")
+    shown = re.findall(r"\]\(images/paper/([\w-]+\.png)\)", page)
+    assert shown and set(shown) == {path.name for path in folder.glob("*.png")}
+    assert all((DOCS / "images" / "paper" / name).stat().st_size <= 100_000 for name in shown)
+
+
+def test_what_the_page_says_about_the_rules_is_so(drawn):
+    far, apart = drawn[1]["far"], drawn[1]["apart"]
+    # DM-ASGD's average goes where it goes without delay; D-ASGD has a tenth of the pace, which leaves it far away.
+    assert far["dm-asgd"] == pytest.approx(far["sync"], abs=1e-6) and far["sync"] < 0.01
+    assert far["d-asgd"] > 0.4
+    # C-ASGD's clusters end at their own targets; the others come near each other; predicting ends beside the optimum.
+    assert apart["c-asgd"] > 1.1 and max(apart["dm-asgd"], apart["pc-asgd/theta=0.3"]) < 0.25
+    assert far["p-asgd"] > 0.1
+
+
+def test_predicting_lands_swings_and_grows_with_rate_times_delay(drawn):
+    ends, swings = drawn[1]["predicted"], drawn[1]["swings"]
+    assert ends["0.5"] < 1e-6 < ends["1.8"] < 1e-3 and ends["2.6"] > 1
+    assert swings["0.5"] < 50 < 100 < swings["1.8"]  # steps that lead away from the target
+
+
+# Docstrings.
+
+PUBLIC = {name: getattr(gm, name) for name in gm.__all__ if name not in ("optim", "theory")}
+PUBLIC |= {f"optim.{name}": getattr(gm.optim, name) for name in gm.optim.__all__}
+THEORY = {f"theory.{name}": getattr(gm.theory, name) for name in gm.theory.__all__}
+PUBLIC |= {name: thing for name, thing in THEORY.items() if callable(thing)}
+
+
+def arguments_of(thing) -> set[str]:
+    if inspect.isclass(thing) and (issubclass(thing, gm.Algorithm | Exception) or thing is gm.theory.Problem):
+        return set()
+    if dataclasses.is_dataclass(thing):
+        return {part.name for part in dataclasses.fields(thing)}
+    if inspect.isclass(thing) and not issubclass(thing, gm.Past):
+        return set(inspect.signature(thing.__init__).parameters) - {"self"}
+    return set() if inspect.isclass(thing) else set(inspect.signature(thing).parameters)
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_public_name_explains_its_arguments(name):
+    thing = PUBLIC[name]
+    told = inspect.getdoc(thing) + (inspect.getdoc(thing.__init__) or "" if inspect.isclass(thing) else "")
+    explained = set(re.findall(r"^ +\*{0,2}(\w+): ", told, flags=re.MULTILINE))
+    assert arguments_of(thing) <= explained
+
+
+def test_the_reference_has_every_public_name():
+    text = "".join(page.read_text(encoding="utf-8") for page in (DOCS / "reference").glob("*.md"))
+    assert set(re.findall(r"heading: gm\.(\S+)", text)) == set(PUBLIC)
+
+
+def test_reference_pages_hold_no_code_of_their_own():
+    assert all(not blocks(page) for page in Path(DOCS / "reference").glob("*.md"))
