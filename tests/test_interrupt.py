@@ -167,8 +167,8 @@ def test_an_interrupted_command_says_how_to_go_on_and_then_ends_the_same(folder,
     finished = json.loads((folder / "cut/summary.json").read_text())
     assert finished["status"] == "finished" and set(files_under(folder / "cut")) == {
         str(folder / "cut" / name)
-        for name in ("config.toml", "metrics.jsonl", "summary.json", "checkpoint.npz", "checkpoint.previous.npz")
-    }
+        for name in ("config.toml", "metrics.jsonl", "summary.json", "status.json", "checkpoint.npz")
+    } | {str(folder / "cut/checkpoint.previous.npz")}
 
 
 # An iteration is an epoch here, and each one is saved: most of the time goes into saving.

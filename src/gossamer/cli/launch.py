@@ -16,6 +16,8 @@ from gossamer.cli.interrupt import INTERRUPTED, Interrupt
 from gossamer.cli.launch_plan import Launch, make_launch
 from gossamer.cli.launch_view import View
 from gossamer.errors import UserError
+from gossamer.experiments.processes.samples import told_of
+from gossamer.experiments.processes.status import Told, how_it_ended
 from gossamer.runtime.environment import FIELDS, Run
 from gossamer.runtime.launch.plan import Report
 from gossamer.runtime.launch.processes import Launcher
@@ -111,12 +113,17 @@ def _resources(given: dict[str, Any], ray: bool, ranks: str | None) -> Resources
 
 
 def _run(made: Launch, view: View, resources: Resources | None, *, torchrun: bool) -> Report:
+    told = told_of(made.plan, view)
     with Interrupt() as interrupt, view.shown():
         if resources is not None:
-            return run_on_ray(made.plan, view, resources, interrupt)
-        if torchrun:
-            return Launcher(made.plan, view, command=torchrun_command, restarts=0).run(interrupt)
-        return Launcher(made.plan, view).run(interrupt)
+            report = run_on_ray(made.plan, told, resources, interrupt)
+        elif torchrun:
+            report = Launcher(made.plan, told, command=torchrun_command, restarts=0).run(interrupt)
+        else:
+            report = Launcher(made.plan, told).run(interrupt)
+    if isinstance(told, Told):
+        told.end(how_it_ended(report))
+    return report
 
 
 def _document(made: Launch, report: Report, record: Path | None) -> dict[str, Any]:

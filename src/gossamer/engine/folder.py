@@ -16,7 +16,10 @@ from gossamer.state.checkpoint import Checkpoints, tells_of_a_full_disk, write_t
 
 def to_json(value: Any) -> str:
     """Write one line of strict JSON; a number that is not finite becomes null."""
-    return json.dumps(_finite(value))
+    try:
+        return json.dumps(value, allow_nan=False)
+    except ValueError:  # looking at every number first would take ten times as long as writing them
+        return json.dumps(_finite(value))
 
 
 def _finite(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """What is measured: at an evaluation, and step by step in between."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from gossamer.tasks import correct
 
 EVALUATION_EXAMPLES = 16384  # of all agents together, at once
 CALIBRATION_BATCHES = 8
+MOST_PAIRED = 128  # agents of whom each link's age is kept: a row of metrics has a number for every pair
 
 
 class Stopped(Exception):
@@ -111,12 +113,18 @@ class Tally:
             for scope in ("interval", "run")
             for name in (f"{scope}.{what}" for what in ("loss", "predict", "choices", "age", "messages", "sent"))
         }
+        pairs = torch.zeros(num_agents, num_agents, dtype=torch.int64)
+        self._pairs = ("interval.ages", "interval.heard") if num_agents <= MOST_PAIRED else ()
+        self._sums |= {name: pairs.clone() for name in self._pairs}
         self._steps = {"interval": 0, "run": 0}
 
     def add(self, report: StepReport) -> None:
         """Count one step."""
         heard = report.ages >= 0
-        values = {"age": (report.ages * heard).sum(dim=1), "messages": heard.sum(dim=1), "sent": report.sent}
+        aged = report.ages * heard
+        for name, pairs in zip(self._pairs, (aged, heard), strict=False):
+            self._sums[name] += pairs  # the network's own clock gives them: they are never on a GPU
+        values = {"age": aged.sum(dim=1), "messages": heard.sum(dim=1), "sent": report.sent}
         if report.loss is not None:
             values["loss"] = report.loss
         if report.predict is not None:
@@ -158,6 +166,17 @@ class Tally:
         messages = float(self._sums[f"{scope}.messages"].sum())
         return float(self._sums[f"{scope}.age"].sum()) / messages if messages else None
 
+    def ages(self) -> list[list[float | None]] | None:
+        """Mean age of the messages that agent i held of j in this interval; None where there was none.
+
+        None in all where there are too many agents.
+        """
+        if not self._pairs:
+            return None
+        ages, heard = (self._sums[name] for name in self._pairs)
+        means = (ages.double() / heard).round(decimals=3).tolist()  # NaN where nothing was heard
+        return [[None if math.isnan(age) else age for age in row] for row in means]
+
     def state_dict(self) -> dict[str, Tensor]:
         """Return the sums."""
         return {**self._sums, "steps": torch.tensor([self._steps["interval"], self._steps["run"]])}
@@ -165,5 +184,6 @@ class Tally:
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore what `state_dict` returned."""
         for name, total in self._sums.items():
-            total.copy_(state[name])
+            if name in state or name not in self._pairs:  # which older versions did not keep
+                total.copy_(state[name])
         self._steps = {"interval": int(state["steps"][0]), "run": int(state["steps"][1])}

@@ -90,6 +90,7 @@ class Watch:
     EVERY = 32
 
     def __init__(self) -> None:
+        self.newest: Tensor | None = None  # the last losses that were looked at; on the host
         self._seen: list[tuple[int, Tensor]] = []
         self._sent: list[tuple[int, Tensor]] = []
 
@@ -113,6 +114,8 @@ class Watch:
         self._look_at([(step, loss.cpu()) for step, loss in seen])
 
     def _look_at(self, seen: list[tuple[int, Tensor]]) -> None:
+        if seen:
+            self.newest = seen[-1][1]
         if not seen or bool(torch.isfinite(torch.stack([loss for _, loss in seen])).all()):
             return
         for step, loss in seen:

@@ -14,11 +14,12 @@ from gossamer.algorithms import Algorithm
 from gossamer.engine.assembly import assemble
 from gossamer.engine.folder import RunFolder
 from gossamer.engine.memory import peak_bytes
-from gossamer.engine.metrics import Stopped, Tally
+from gossamer.engine.metrics import MOST_PAIRED, Stopped, Tally
 from gossamer.engine.outline import make_outline
 from gossamer.engine.parts import arithmetic
 from gossamer.engine.settings import Settings
-from gossamer.engine.simulation import NonFinite
+from gossamer.engine.simulation import NonFinite, StepReport
+from gossamer.engine.status import ALIVE, RUNNING, StatusFile
 from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.shapes import Float, Tensor
@@ -77,7 +78,15 @@ class Training:
         self.memory, self.notes = parts.memory, parts.notes
         self.tally = Tally(self.network.num_agents)
         self.history: list[dict[str, Any]] = []
-        self.seconds = 0.0
+        self._seconds_before, self._begun = 0.0, math.nan  # of the parts that were run before; when this one began
+        self._status: StatusFile | None = None
+        self._newest: StepReport | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of training so far, those before a resume included."""
+        running = 0.0 if math.isnan(self._begun) else time.perf_counter() - self._begun
+        return self._seconds_before + running
 
     def run(
         self,
@@ -90,7 +99,11 @@ class Training:
             return self._run(folder, on_step, stop)
 
     def _run(self, folder: RunFolder | None, on_step: OnStep | None, stop: Stop | None) -> Result:
-        begun, status = time.perf_counter(), "finished"
+        self._begun, status = time.perf_counter(), "finished"
+        self._status = (
+            StatusFile(folder.path, steps=self.steps, steps_per_epoch=self.steps_per_epoch) if folder else None
+        )
+        self._tell()
         if not self.history:
             self._record(folder)
         self.evaluate.stop = stop  # not before: a run that is stopped is summed up by its last row
@@ -113,16 +126,34 @@ class Training:
         last_loss = torch.tensor(_numbers(self.history[-1]["loss"]))
         if status == "finished" and not bool(torch.isfinite(last_loss).all()):
             status = str(NonFinite("test loss", last_loss, self.simulation.t))
-        self.seconds += time.perf_counter() - begun
+        self._seconds_before, self._begun = self.seconds, math.nan
         result = Result(self._summary(status, folder), self.history, self.simulation.x, folder.path if folder else None)
         if folder is not None:
             folder.save(self.state_dict())
             folder.write_summary(result.summary)
+        self._tell(status)
         return result
+
+    def _tell(self, status: str = RUNNING) -> None:
+        """Say how far the run is, to those who look on."""
+        if self._status is None:
+            return
+        n, t, newest = self.network.num_agents, self.simulation.t, self._newest
+        losses = self.simulation.watch.newest
+        ages = newest.ages.tolist() if newest is not None and n <= MOST_PAIRED else None
+        self._status.write(
+            t,
+            self.seconds,
+            [{"state": ALIVE, "step": t}] * n,
+            status=status,
+            ages=None if ages is None else [[None if age < 0 else age for age in row] for row in ages],
+            losses=None if losses is None else losses.tolist(),
+        )
 
     def _iterate(self, folder: RunFolder | None, on_step: OnStep | None) -> None:
         """Take one step, and record and save where it is time."""
-        self.tally.add(self.simulation.step())
+        self._newest = self.simulation.step()
+        self.tally.add(self._newest)
         t = self.simulation.t
         save = (
             folder is not None and t % (self.settings.checkpoint_every * self.steps_per_epoch) == 0 and t < self.steps
@@ -132,6 +163,8 @@ class Training:
         row = self._record(folder) if self._due() else None
         if folder is not None and save:
             folder.save(self.state_dict())
+        if self._status is not None and self._status.due():
+            self._tell()
         if on_step is not None:
             on_step(t, row)
 
@@ -162,7 +195,9 @@ class Training:
                 f"checkpoint '{folder.checkpoint_path}' does not belong to this run's config.toml ({error}); train anew"
             ) from None
         self.history = folder.keep_rows(rows)
-        self.seconds = float(folder.read_summary().get("seconds", 0.0))
+        # A run that was killed has no summary, or an old one.
+        told = (folder.read_summary().get("seconds"), self.history[-1].get("seconds") if self.history else None)
+        self._seconds_before = max(float(seconds or 0.0) for seconds in told)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return all that the rest of the run depends on, and which run that is."""
@@ -187,6 +222,8 @@ class Training:
             "predict": self.tally.predict("interval"),
             "message_age": self.tally.message_age("interval"),
             "bytes_sent": self.tally.bytes_sent(),
+            "ages": self.tally.ages(),
+            "seconds": round(self.seconds, 4),
         }
         self.tally.close_interval()
         self.history.append(row)

@@ -111,11 +111,15 @@ def part_of(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a small file in one piece: a temporary one, renamed into place."""
+def write_text(path: Path, text: str, *, lasting: bool = True) -> None:
+    """Write a small file in one piece: a temporary one, renamed into place.
+
+    One that need not be `lasting`, beyond the next power cut, does not wait for the disk.
+    """
     with tells_of_a_full_disk(path.parent), _replacing(path) as file:
         file.write(text.encode("utf-8"))
-        _sync(file)
+        if lasting:
+            _sync(file)
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ class AgentFolder:
         self.path = run / "agents" / str(rank)
         self.path.mkdir(parents=True, exist_ok=True)
         self._checkpoints = Checkpoints(self.path)
-        self._metrics, self._end = self.path / "metrics.jsonl", self.path / "end.json"
+        self.metrics_path, self._end = self.path / "metrics.jsonl", self.path / "end.json"
 
     def begin(self) -> None:
         """Forget how an earlier part of the run ended."""
@@ -24,17 +24,12 @@ class AgentFolder:
 
     def append(self, row: dict[str, Any]) -> None:
         """Add a row of metrics."""
-        with self._metrics.open("a", encoding="utf-8") as file:
+        with self.metrics_path.open("a", encoding="utf-8") as file:
             file.write(to_json(row) + "\n")
 
     def rows(self) -> dict[int, dict[str, Any]]:
         """Return the rows by step; of two for one step, as after a restart, the later one."""
-        try:
-            lines = self._metrics.read_text(encoding="utf-8").splitlines()
-        except FileNotFoundError:
-            return {}
-        rows = [row for line in lines if (row := _parsed(line)) is not None]
-        return {row["step"]: row for row in rows}
+        return {row["step"]: row for row in read_rows(self.metrics_path)}
 
     def save(self, state: dict[str, Tensor]) -> None:
         """Write a checkpoint."""
@@ -61,7 +56,16 @@ class AgentFolder:
             return None
 
 
-def _parsed(line: str) -> dict[str, Any] | None:
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of metrics in a file; none where there is none."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+    return [row for line in lines if (row := parsed(line)) is not None]
+
+
+def parsed(line: str) -> dict[str, Any] | None:
     """Return a row, or None for one that a kill has cut off."""
     try:
         row = json.loads(line)

@@ -18,9 +18,12 @@ from gossamer.engine.assembly import completed
 from gossamer.engine.folder import RunFolder
 from gossamer.engine.outline import Outline
 from gossamer.engine.parts import check_device
+from gossamer.engine.status import StatusFile
 from gossamer.errors import UserError
 from gossamer.experiments.processes.evaluate import evaluate
+from gossamer.experiments.processes.history import GrowingHistory, write_history
 from gossamer.experiments.processes.records import AgentFolder
+from gossamer.experiments.processes.status import Told, how_it_ended
 from gossamer.runtime.compression import parse_codec
 from gossamer.runtime.environment import Run
 from gossamer.runtime.launch.plan import Plan, Report, Watcher
@@ -139,11 +142,16 @@ def train(
     )
     for rank in plan.ranks:
         AgentFolder(folder.path, rank).begin()
-    report = Launcher(plan, watcher, command=_command).run(stop)
+    growing = GrowingHistory(folder, run.agents)
+    file = StatusFile(folder.path, steps=made.steps, steps_per_epoch=made.steps_per_epoch)
+    told = Told(watcher or Watcher(), file, also=lambda *_: growing.look())
+    report = Launcher(plan, told, command=_command).run(stop)
+    told.end(how_it_ended(report))  # said again below, and better, if there is anything to sum up
     if how.record is not None:
         merge_traces(folder.path, Path(how.record))
     summary = _summary(made, folder, how, report)
     folder.write_summary(summary)
+    told.end(summary["status"])
     return summary
 
 
@@ -156,7 +164,7 @@ def _summary(made: Outline, folder: RunFolder, how: Processes, report: Report) -
     agents = [AgentFolder(folder.path, rank) for rank in range(network.num_agents)]
     rows = [agent.rows() for agent in agents]
     lasts = [of_one[max(of_one)] if of_one else None for of_one in rows]
-    _write_history(folder, rows)
+    write_history(folder, rows)
     there = [last for last in lasts if last is not None]
     if not there:
         raise UserError(f"no agent got as far as its first evaluation; see {folder.path / 'agent-0.log'}")
@@ -236,15 +244,3 @@ def _distance(
     state: Mapping[str, Float[Tensor, "..."]], mean: Mapping[str, Float[Tensor, "..."]], names: list[str]
 ) -> float:
     return math.sqrt(sum(float((state[name] - mean[name]).double().square().sum()) for name in names))
-
-
-def _write_history(folder: RunFolder, rows: list[dict[int, dict[str, Any]]]) -> None:
-    """Write metrics.jsonl: one row for each step at which all agents were evaluated, whenever each was there."""
-    common = sorted(set.intersection(*(set(of_one) for of_one in rows)))
-    folder.keep_rows(0)
-    for step in common:
-        at = [of_one[step] for of_one in rows]
-        row: dict[str, Any] = {name: at[0][name] for name in ("step", "epoch", "lr")}
-        row |= {name: [of_one[name] for of_one in at] for name in ("accuracy", "loss", "train_loss", "predict")}
-        row |= {name: [of_one[name] for of_one in at] for name in ("message_age", "bytes_sent", "seconds")}
-        folder.append(row)

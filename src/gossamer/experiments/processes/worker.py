@@ -62,6 +62,8 @@ class Worker:
         self._stopped = False
         self._sums: dict[str, float] = {}
         self._sent, self._begun = 0, time.monotonic()
+        # Of the parts of the run that this agent was there for before, as far as it wrote of them.
+        self._seconds_before = max((row.get("seconds") or 0.0 for row in self.folder.rows().values()), default=0.0)
         if self.folder.saved() and not self.optimizer.adopted:
             self._resume()
 
@@ -115,15 +117,21 @@ class Worker:
         loss = float(self.optimizer.step(self._on_batch(t), fresh=lambda: self._apart(self._fresh, t)))
         done = self.optimizer.last
         assert done is not None
-        heard = [age for age in done.ages.values() if age >= 0]
-        values = {"loss": loss, "steps": 1, "age": sum(heard), "messages": len(heard)}
+        heard = {peer: age for peer, age in done.ages.items() if age >= 0}
+        values = {"loss": loss, "steps": 1, "age": sum(heard.values()), "messages": len(heard)}
         if done.predict is not None:
             values |= {"predict": done.predict, "choices": 1}
         for name, value in values.items():
             for scope in ("interval", "run"):
-                self._sums[f"{scope}.{name}"] = self._sums.get(f"{scope}.{name}", 0.0) + value
+                self._add(f"{scope}.{name}", value)
+        for peer, age in heard.items():
+            self._add(f"interval.age.{peer}", age)
+            self._add(f"interval.messages.{peer}", 1)
         self._sent += done.sent
         return loss
+
+    def _add(self, name: str, value: float) -> None:
+        self._sums[name] = self._sums.get(name, 0.0) + value
 
     def _evaluate(self, feed: Feed, t: int) -> Tensor:
         """Return the loss on this agent's batch of a step; gradients are left where optimisers look for them."""
@@ -167,7 +175,11 @@ class Worker:
                 "age_sum": self._sums.get("run.age", 0.0),
                 "messages": self._sums.get("run.messages", 0.0),
                 "bytes_sent": self._sent,
-                "seconds": time.monotonic() - self._begun,
+                "ages": {
+                    str(peer): self._mean(f"interval.age.{peer}", f"interval.messages.{peer}")
+                    for peer in self.agent.neighbours
+                },
+                "seconds": self._seconds_before + time.monotonic() - self._begun,
             }
         )
         self.agent.report(accuracy=accuracy)

@@ -20,11 +20,11 @@ def last_words(path: Path, most: int = 4096) -> str:
 
 
 class Tail:
-    """What is written to a file from now on, whole lines at a time."""
+    """What is written to a file from now on, or from its start, whole lines at a time."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, from_start: bool = False) -> None:
         self._path, self._rest = path, b""
-        self._place = path.stat().st_size if path.exists() else 0
+        self._place = path.stat().st_size if path.exists() and not from_start else 0
 
     def read(self, *, whole: bool = False) -> list[str]:
         """Return the lines that came since the last call; at the end, `whole`, also one that lacks its end."""
