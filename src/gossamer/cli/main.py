@@ -17,6 +17,7 @@ from gossamer.cli.compare import compare, demo
 from gossamer.cli.interrupt import INTERRUPTED
 from gossamer.cli.launch import launch
 from gossamer.cli.network import network
+from gossamer.cli.report import report
 from gossamer.cli.reproduce import reproduce
 from gossamer.cli.stability import stability
 from gossamer.cli.train import train
@@ -46,7 +47,7 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
-for command in (train, compare, tune, network, algorithms, bounds, stability, demo, bench, reproduce):
+for command in (train, compare, tune, network, algorithms, bounds, stability, demo, bench, reproduce, report):
     app.command()(_interruptible(command))
 # What follows the script belongs to it, flags too.
 app.command(context_settings={"allow_interspersed_args": False})(_interruptible(launch))

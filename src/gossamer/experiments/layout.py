@@ -1,4 +1,4 @@
-"""Where each agent of a network is drawn: agents of a cluster together, clusters around a circle."""
+"""Where each agent of a network is drawn: agents of a cluster together, clusters around a circle; and its captions."""
 
 import math
 from dataclasses import dataclass
@@ -6,7 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gossamer.network import Network
+from gossamer.experiments.runs import short
+from gossamer.network import Network, Scaled
+from gossamer.shapes import Bool, Tensor
 
 Points = NDArray[np.float64]  # [n, 2]; agents next to each other are about 1 apart
 
@@ -59,6 +61,30 @@ def lay_out(network: Network) -> Layout:
         twist = 0.13 if count % 2 == 0 else 0.0
         places[list(members)] = centre + _circle(count, inwards + math.pi / count + twist)
     return Layout(places, centres, radii)
+
+
+def late_links(network: Network) -> Bool[Tensor, "n n"]:
+    """Return the links on which a message can be late or lost, in either direction."""
+    lossy = network.links & ~network.spared & (network.loss > 0)
+    late = (network.late_links & (network.delay.largest > 0)) | lossy
+    return late | late.T
+
+
+def late_label(network: Network) -> str:
+    """Say how late the late links are."""
+    delay = network.delay.spec()
+    unit = "epochs" if isinstance(network.delay, Scaled) else "steps"
+    delay = f"{delay} {unit}" if delay.isdecimal() else short(delay)
+    return f"late link, delay {delay}{f', {network.loss:.0%} lost' if network.loss else ''}"
+
+
+def network_title(network: Network) -> str:
+    """Say how many agents there are, and in which clusters."""
+    agents = "1 agent" if network.num_agents == 1 else f"{network.num_agents} agents"
+    sizes = [str(len(members)) for members in network.clusters or ()]
+    if 1 < len(sizes) < network.num_agents:
+        agents += f", clusters {'+'.join(sizes)}" if len(sizes) < 7 else f", {len(sizes)} clusters"
+    return f"{short(network.spec)}: {agents}"
 
 
 def _without_clusters(network: Network) -> Points:

@@ -15,7 +15,7 @@ from matplotlib.patches import Circle
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from gossamer.errors import UserError, unknown_name
-from gossamer.experiments.layout import Layout, lay_out
+from gossamer.experiments.layout import Layout, late_label, late_links, lay_out, network_title
 from gossamer.experiments.ranking import draw_ranking
 from gossamer.experiments.runs import (
     QUANTITIES,
@@ -27,7 +27,6 @@ from gossamer.experiments.runs import (
     has_predict,
     labels_of,
     limits,
-    short,
 )
 from gossamer.experiments.style import (
     COLOURS,
@@ -42,13 +41,15 @@ from gossamer.experiments.style import (
     Dashes,
     styled,
 )
-from gossamer.network import Network, Scaled
+from gossamer.network import Network
 from gossamer.shapes import Bool, Tensor
+
+PICTURES = ("accuracy", "loss", "consensus", "predict")  # the curves among what write_plots writes
 
 
 @styled
 def draw_curves(runs: Sequence[Run], quantity: str) -> Figure:
-    """Draw accuracy, loss, consensus or predict over the iterations: a line and a band for each label."""
+    """Draw a quantity over the iterations: a line and a band for each label."""
     if quantity not in QUANTITIES:
         raise unknown_name("quantity", quantity, QUANTITIES)
     check_drawable(runs)
@@ -57,7 +58,8 @@ def draw_curves(runs: Sequence[Run], quantity: str) -> Figure:
     figure = Figure(figsize=(8, 4.6), dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
     handles = _curves_on(axes, runs, quantity)
-    axes.set_title(f"{QUANTITIES[quantity].title}, mean over agents")
+    total = QUANTITIES[quantity].total
+    axes.set_title(QUANTITIES[quantity].title + ("" if total else ", mean over agents"))
     names = [textwrap.fill(str(handle.get_label()), 24) for handle in handles]
     common = "\n".join(conditions(runs))
     legend = figure.legend(handles, names, loc="outside right upper", title=common, labelspacing=0.7)
@@ -75,7 +77,7 @@ def draw_network(network: Network) -> Figure:
     figure = Figure(figsize=(6.6, inch * height + 0.95), dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
     handles = _network_on(axes, network, layout, inch)
-    figure.suptitle(_network_title(network), fontsize=12, fontweight="bold")
+    figure.suptitle(network_title(network), fontsize=12, fontweight="bold")
     if handles:
         figure.legend(handles=handles, loc="outside lower center", ncols=2)
     return figure
@@ -92,7 +94,7 @@ def draw_overview(runs: Sequence[Run], network: Network) -> Figure:
     left = figure.add_subplot(grid[:, 0])
     layout = lay_out(network).upright()
     links = _network_on(left, network, layout, min(3.0 / layout.size[0], 3.6 / layout.size[1]))
-    left.set_title(_network_title(network).replace(", ", "\n", 1))
+    left.set_title(network_title(network).replace(", ", "\n", 1))
     if links:
         left.legend(handles=links, loc="upper center", bbox_to_anchor=(0.5, 0.0))
     handles = _curves_on(figure.add_subplot(grid[:, 1]), runs, "accuracy")
@@ -116,7 +118,7 @@ def write_plots(folder: Path, runs: Sequence[Run], network: Network) -> list[Pat
     predict.png is left out when no run has a predict share.
     """
     check_drawable(runs)
-    names = [name for name in QUANTITIES if name != "predict" or has_predict(runs)]
+    names = [name for name in PICTURES if name != "predict" or has_predict(runs)]
     figures = {name: draw_curves(runs, name) for name in names}
     figures |= {"ranking": draw_ranking(runs), "network": draw_network(network)}
     figures["overview"] = draw_overview(runs, network)
@@ -206,10 +208,10 @@ def _network_on(axes: Axes, network: Network, layout: Layout, inch: float) -> li
         axes.add_patch(Circle((x, y), 0.3, facecolor=fill, edgecolor=RELIABLE, linewidth=1.1, zorder=2))
         if font_size >= 4:
             axes.text(x, y, str(agent), ha="center", va="center_baseline", fontsize=font_size, zorder=3)
-    late = _late(network)
+    late = late_links(network)
     width = 0.8 if int(late.sum()) > 100 else 1.3
     solid = _links_on(axes, layout, network.links & ~late, "reliable link", RELIABLE, DASHES[0], 1.9)
-    return solid + _links_on(axes, layout, late, _late_label(network), LATE, (0.0, (4.0, 2.5)), width)
+    return solid + _links_on(axes, layout, late, late_label(network), LATE, (0.0, (4.0, 2.5)), width)
 
 
 def _links_on(
@@ -223,25 +225,3 @@ def _links_on(
     lines = LineCollection(segments, colors=colour, linestyles=[dashes], linewidths=width, label=label, zorder=1)
     axes.add_collection(lines)
     return [Line2D([], [], color=colour, linestyle=dashes, linewidth=width, label=f"{label} ({len(pairs)})")]
-
-
-def _late(network: Network) -> Bool[Tensor, "n n"]:
-    """Return the links on which a message can be late or lost, in either direction."""
-    lossy = network.links & ~network.spared & (network.loss > 0)
-    late = (network.late_links & (network.delay.largest > 0)) | lossy
-    return late | late.T
-
-
-def _late_label(network: Network) -> str:
-    delay = network.delay.spec()
-    unit = "epochs" if isinstance(network.delay, Scaled) else "steps"
-    delay = f"{delay} {unit}" if delay.isdecimal() else short(delay)
-    return f"late link, delay {delay}{f', {network.loss:.0%} lost' if network.loss else ''}"
-
-
-def _network_title(network: Network) -> str:
-    agents = "1 agent" if network.num_agents == 1 else f"{network.num_agents} agents"
-    sizes = [str(len(members)) for members in network.clusters or ()]
-    if 1 < len(sizes) < network.num_agents:
-        agents += f", clusters {'+'.join(sizes)}" if len(sizes) < 7 else f", {len(sizes)} clusters"
-    return f"{short(network.spec)}: {agents}"

@@ -38,13 +38,17 @@ class Quantity:
     factor: float = 1.0
     log: bool = False
     unit: str = ""
+    total: bool = False  # of all agents, not their mean
+    partial: bool = False  # None stands for an agent that had nothing to measure
 
 
 QUANTITIES = {
     "accuracy": Quantity("Test accuracy (%)", factor=100.0, unit=" %"),
     "loss": Quantity("Test loss", log=True),
     "consensus": Quantity("Distance from average model", log=True),
-    "predict": Quantity("Share of predicting (%)", factor=100.0, unit=" %"),
+    "predict": Quantity("Share of predicting (%)", factor=100.0, unit=" %", partial=True),
+    "message_age": Quantity("Age of messages (iterations)", partial=True),
+    "bytes_sent": Quantity("Sent by all agents (MB)", factor=1e-6, unit=" MB", total=True),
 }
 
 
@@ -97,13 +101,16 @@ def _series(run: Run, name: str) -> dict[int, float]:
     """Return the mean over agents at each step where it can be drawn: on a log axis only above 0."""
     quantity, points = QUANTITIES[name], {}
     for row in run.history:
-        value = quantity.factor * agent_mean(row.get(name), skip_none=name == "predict")
+        held = row.get(name)
+        values = held if isinstance(held, list | tuple) or held is None else [held]  # the mean was taken already
+        value = quantity.factor * agent_mean(values, skip_none=quantity.partial)
+        value *= len(values) if quantity.total and values else 1
         if math.isfinite(value) and (value > 0 or not quantity.log):
             points[int(row["step"])] = value
     return points
 
 
-def agent_mean(values: Sequence[float | None] | None, *, skip_none: bool = False) -> float:
+def agent_mean(values: Sequence[float | int | None] | None, *, skip_none: bool = False) -> float:
     """Return the mean over agents, or NaN when one is not finite.
 
     None stands for a value that is not finite in a history read from a file. With `skip_none` it stands for
@@ -123,6 +130,8 @@ def limits(name: str, curves: Sequence[Curve]) -> tuple[float, float]:
         return -4.0, 104.0
     values = np.concatenate([curve.mean for curve in curves])
     most = float(values.max())
+    if name in ("message_age", "bytes_sent"):
+        return -0.04 * max(most, 1e-9), 1.06 * max(most, 1e-9)
     if QUANTITIES[name].log:
         # Agents that begin alike are a rounding error apart at step 0, decades below all that follows.
         later = np.concatenate([curve.mean[curve.steps > 0] for curve in curves])

@@ -4,8 +4,6 @@ import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-import matplotlib as mpl
-
 DPI = 150
 OVERVIEW_DPI = 120  # it is wide
 
@@ -57,6 +55,8 @@ def styled(draw: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]
 
     @functools.wraps(draw)
     def drawn(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
+        import matplotlib as mpl  # slow to import: those who only want the colours do without
+
         with mpl.rc_context(STYLE):
             return draw(*args, **kwargs)
 

@@ -30,6 +30,7 @@ Count = Callable[[bytes], object]  # takes the next bytes into a checksum
 FORMAT = 2
 CHUNK = 1 << 24  # bytes that are written, read and hashed at a time
 FULL = (errno.ENOSPC, errno.EDQUOT)
+RESUME = "what was saved before is whole: make room, then go on with --resume"
 NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)  # from file systems that cannot sync a folder
 
 # Entries beside the tensors. The sum comes last and covers all others, with their names.
@@ -116,24 +117,26 @@ def write_text(path: Path, text: str, *, lasting: bool = True) -> None:
 
     One that need not be `lasting`, beyond the next power cut, does not wait for the disk.
     """
-    with tells_of_a_full_disk(path.parent), _replacing(path) as file:
-        file.write(text.encode("utf-8"))
+    write_bytes(path, text.encode("utf-8"), lasting=lasting)
+
+
+def write_bytes(path: Path, data: bytes, remedy: str = RESUME, *, lasting: bool = True) -> None:
+    """Write a file in one piece; the remedy is what to do when the disk is full."""
+    with tells_of_a_full_disk(path.parent, remedy), _replacing(path) as file:
+        file.write(data)
         if lasting:
             _sync(file)
 
 
 @contextlib.contextmanager
-def tells_of_a_full_disk(folder: Path) -> Iterator[None]:
+def tells_of_a_full_disk(folder: Path, remedy: str = RESUME) -> Iterator[None]:
     """Turn the error of a full disk into a line that says which folder is full and what to do."""
     try:
         yield
     except OSError as error:
         if error.errno not in FULL:
             raise
-        raise UserError(
-            f"there is no space left in '{folder}' ({error.strerror}); what was saved before is whole: make room, "
-            "then go on with --resume"
-        ) from None
+        raise UserError(f"there is no space left in '{folder}' ({error.strerror}); {remedy}") from None
 
 
 def _temporary(path: Path) -> Path:

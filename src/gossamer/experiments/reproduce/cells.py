@@ -9,14 +9,13 @@ import dataclasses
 import functools
 import hashlib
 import json
-import shlex
 from dataclasses import dataclass
 from typing import Any
 
-from gossamer.algorithms import algorithm, algorithm_class
-from gossamer.algorithms.options import describe_options
+from gossamer.algorithms import algorithm_class
 from gossamer.engine.parts import DEFAULT_DELAY
 from gossamer.engine.settings import SETTING_NAMES, Settings
+from gossamer.experiments.command import changed_options, train_command
 
 # Where and how a run is computed, how often it is looked at, and its seed, which stands beside the key. A result that
 # was found in bf16 on a GPU is found again by whoever has none.
@@ -36,15 +35,8 @@ def essence(settings: Settings) -> dict[str, Any]:
     """Return what the numbers of a run depend on, apart from its seed."""
     values = {name: getattr(settings, name) for name in SETTING_NAMES if name not in _APART}
     told = {name: value for name, value in values.items() if name in _ALWAYS or value != getattr(_DEFAULTS, name)}
-    rule = algorithm(settings.algorithm, **settings.options)
-    known = _default_options(settings.algorithm)
-    options = {name: getattr(rule, name) for name in known if getattr(rule, name) != known[name]}
-    return {**told, **options, "algorithm": rule.name, "delay": settings.delay or DEFAULT_DELAY}
-
-
-@functools.cache  # keys are made by the thousand
-def _default_options(name: str) -> dict[str, Any]:
-    return {option: about["default"] for option, about in describe_options(algorithm_class(name)).items()}
+    name = algorithm_class(settings.algorithm).name
+    return {**told, **changed_options(settings), "algorithm": name, "delay": settings.delay or DEFAULT_DELAY}
 
 
 def key_of(settings: Settings) -> str:
@@ -56,11 +48,7 @@ def key_of(settings: Settings) -> str:
 def command_of(settings: Settings) -> str:
     """Return the command that makes one run by itself."""
     apart = {name: getattr(settings, name) for name in ("seed", "device", "precision", "execution")}
-    words = ["gossamer", "train"]
-    for name, value in {**essence(settings), **apart}.items():
-        flag = name.replace("_", "-")
-        words += [f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
-    return shlex.join(words)
+    return train_command({**essence(settings), **apart})
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,61 @@
+// The page: what the reader has chosen, and everything drawn from it. `gossamerPage.show(model)` may be called again
+// with a model that has grown; zoom, axis, sorting and what is looked at stay.
+
+window.gossamerPage = (() => {
+  const state = { model: null, axis: "iterations", hidden: new Set(), sort: { key: null, down: false }, path: null, run: null, agent: 0, ages: "mean", onlyDifferences: false };
+
+  function showHeader({ header, version, warnings }) {
+    at("title").textContent = header.title;
+    at("version").textContent = version;
+    at("facts").replaceChildren(...header.facts.map(({ name, value, note }) =>
+      make("div", {}, make("dt", {}, name), make("dd", {}, value, note ? make("small", {}, note) : ""))));
+    at("warnings").hidden = !warnings.length;
+    at("warnings").replaceChildren(...warnings.map((warning) => make("li", {}, `Left out: ${warning}`)));
+  }
+
+  function showChoices() {
+    const { model, run } = state;
+    at("run").replaceChildren(...model.runs.map((each, place) => make("option", { value: place, selected: each === run }, each.name)));
+    at("run").onchange = (event) => { state.path = model.runs[event.target.value].path; showInside(); };
+    const count = model.networks[run.network].agents.length;
+    at("agent").replaceChildren(...Array.from({ length: count }, (_, agent) => make("option", { value: agent, selected: agent === state.agent }, String(agent))));
+    at("agent").onchange = (event) => { state.agent = Number(event.target.value); showInside(); };
+  }
+
+  function choose() {
+    const { model } = state;
+    state.run = model.runs.find((run) => run.path === state.path) || model.runs[0];
+    state.agent = Math.min(state.agent, model.networks[state.run.network].agents.length - 1);
+    if (model.axes.find((axis) => axis.key === state.axis).why) state.axis = model.axes.find((axis) => !axis.why).key;
+  }
+
+  function showCharts() {
+    const choices = state.model.axes.map(({ key, switch: title, why }) => ({ key, title, why }));
+    fillSwitch(at("axis"), choices, state.axis, (key) => { state.axis = key; showCharts(); showAgents(state); });
+    showLegend(state, showCharts);
+    for (const chart of state.model.charts) showChart(chart, state);
+  }
+
+  function showInside() {
+    choose();
+    showRuns(state, showInside);
+    showChoices();
+    showNetwork(state, showInside);
+    showAges(state, showInside);
+    showAgents(state);
+  }
+
+  function show(model) {
+    state.model = model;
+    choose();
+    showHeader(model);
+    showCharts();
+    showInside();
+    showConfiguration(state);
+    showCommands(state);
+  }
+
+  return { show, state };
+})();
+
+window.gossamerPage.show(JSON.parse(at("model").textContent));
