@@ -116,7 +116,9 @@ def test_one_looks_inside_a_run_and_at_an_agent(report):
         seen.page.mouse.move(*place)
         seen.page.mouse.click(*place)
         seen.page.wait_for_function("document.getElementById('agent-title').textContent.startsWith('Agent 4')")
-        assert seen.page.locator("#agent-about").inner_text().startswith("In cluster 1. Hears reliably from 3, 5, 6, 7;")
+        assert (
+            seen.page.locator("#agent-about").inner_text().startswith("In cluster 1. Hears reliably from 3, 5, 6, 7;")
+        )
         model = seen.page.evaluate("gossamerPage.state.model.runs.find(run => run.name === 'pc-asgd-1').agents")
         drawn = seen.page.eval_on_selector("#agent-accuracy .plot", "plot => plot.data.at(-1).y")
         assert drawn == model["accuracy"][4]

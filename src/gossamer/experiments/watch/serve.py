@@ -1,0 +1,82 @@
+"""From a host and a port to a server that runs until Ctrl+C."""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Callable
+
+import uvicorn
+
+from gossamer.errors import UserError
+from gossamer.experiments.watch.app import make_app
+from gossamer.experiments.watch.follow import Follower
+from gossamer.runtime.addresses import is_loopback, joined
+
+LOOPBACK = "127.0.0.1"
+SHORTEST_TOKEN = 16  # characters
+NICE = 10  # the run goes first where there are not enough cores
+
+
+def check_place(host: str | None, port: int, token: str | None) -> str:
+    """Return the host, or refuse: beyond the loopback address a page needs an explicit host and a token."""
+    if not 0 <= port <= 65535:
+        raise UserError(f"port must lie between 0 and 65535, got {port}; 0 takes one that is free")
+    if token is not None and (len(token) < SHORTEST_TOKEN or not (token.isascii() and token.isprintable())):
+        raise UserError(
+            f"a token needs at least {SHORTEST_TOKEN} plain characters, got {len(token)}; "
+            "make one with: openssl rand -hex 16"
+        )
+    host = LOOPBACK if host is None else host
+    if not is_loopback(host) and token is None:
+        raise UserError(
+            f"host '{host}' can be reached from other machines, without a token only {LOOPBACK} is allowed; "
+            "add --token (openssl rand -hex 16 makes one), or leave --host out"
+        )
+    return host
+
+
+def listener(host: str, port: int) -> socket.socket:
+    """Return a socket that listens there."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        made = socket.socket(family)
+    except (OSError, UnicodeError) as error:
+        raise UserError(f"cannot find the host '{host}' ({error}); give an address of this machine") from None
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen(128)
+    except OSError as error:
+        made.close()
+        raise UserError(
+            f"cannot listen on {joined(host, port)} ({error.strerror}); choose an address of this machine and a free "
+            "port, or leave --port out"
+        ) from None
+    return made
+
+
+def url_of(host: str, made: socket.socket, token: str | None) -> str:
+    """Return the page's address."""
+    port = made.getsockname()[1]
+    return f"http://{joined(host, port)}/" + (f"?token={token}" if token is not None else "")
+
+
+def serve(follower: Follower, made: socket.socket, host: str, token: str | None, ready: Callable[[], None]) -> None:
+    """Serve the page until Ctrl+C; `ready` is called when it can be opened."""
+    with contextlib.suppress(OSError, AttributeError):
+        os.nice(NICE)
+
+    class Server(uvicorn.Server):
+        """Says when it is ready."""
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            ready()
+
+    app = make_app(follower, token=token, loopback=is_loopback(host), stopping=lambda: server.should_exit)
+    # Not the addresses in its log: they hold the token.
+    config = uvicorn.Config(app, log_level="critical", access_log=False, timeout_graceful_shutdown=2, lifespan="off")
+    server = Server(config)
+    with contextlib.suppress(KeyboardInterrupt):  # which uvicorn raises once more after it has ended in order
+        asyncio.run(server.serve(sockets=[made]))
