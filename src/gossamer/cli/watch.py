@@ -1,5 +1,7 @@
 """`gossamer watch`: a page that follows a run while it trains."""
 
+import contextlib
+import os
 import sys
 import webbrowser
 from pathlib import Path
@@ -9,6 +11,8 @@ import typer
 
 from gossamer.cli.display import print_json
 from gossamer.errors import UserError
+
+NICE = 10  # the run goes first where there are not enough cores
 
 
 def watch(
@@ -41,7 +45,7 @@ def watch(
         from gossamer.experiments.report.page import plotly_script
         from gossamer.experiments.watch.find import newest_run
         from gossamer.experiments.watch.follow import Follower
-        from gossamer.experiments.watch.serve import check_place, listener, serve, url_of
+        from gossamer.experiments.watch.serve import Server, check_place, listener, url_of
     except ImportError as error:
         missing = error.name or "starlette"
         raise UserError(f"the page needs {missing}, which is not installed; pip install {missing}") from None
@@ -62,5 +66,7 @@ def watch(
         if open_page and not webbrowser.open(url):
             print("gossamer: no browser to open; open the address yourself", file=sys.stderr)
 
+    with contextlib.suppress(OSError, AttributeError):
+        os.nice(NICE)
     with made:
-        serve(follower, made, where, token, ready)
+        Server(follower, where, token, ready).run_on(made)

@@ -11,12 +11,14 @@ from gossamer.errors import UserError
 from gossamer.experiments.report.model import make_model
 from gossamer.experiments.report.read import Row, RunRecord, is_row
 from gossamer.experiments.watch.find import read_any
+from gossamer.experiments.watch.health import Health
 from gossamer.experiments.watch.launched import explained, whole_row
 from gossamer.experiments.watch.live import live_view
 from gossamer.runtime.launch.logs import Tail
 
 EVERY = 1.0  # seconds between two looks
-SHARE = 1 / 100  # of one core's time, that making models may take while the run grows
+SHARE = 1 / 100  # of one core's time, that making models may take; where that is not enough they are made …
+SELDOM = 10.0  # … so seldom
 
 Sign = tuple[int, int, int] | None  # of a file: which one it is, its size, and when it was written
 
@@ -28,6 +30,7 @@ class GrowingRows:
         self._path, self._agents, self._launched = path, agents, launched
         self._tail, self._file = Tail(path, from_start=True), 0
         self._rows: dict[int, Row] = {}
+        self.health = Health(agents)
 
     def read(self) -> bool:
         """Read on; say whether anything has changed."""
@@ -40,8 +43,15 @@ class GrowingRows:
             self._tail, self._rows = Tail(self._path, from_start=True), {}
         self._file = file
         fresh = [row for line in self._tail.read() if (row := self._parsed(line)) is not None]
-        self._rows |= {row["step"]: row for row in fresh}
+        if anew:
+            self.health = Health(self._agents)
+        for row in fresh:
+            self._rows[row["step"]] = row
+            self.health.add(row)
         return bool(fresh) or anew
+
+    def __len__(self) -> int:
+        return len(self._rows)
 
     def _parsed(self, line: str) -> Row | None:
         try:
@@ -93,7 +103,7 @@ class Follower:
         self._next = time.monotonic() + EVERY
         self._there = self.path.is_dir()
         if self._there:
-            if self._signs != self._read_signs() or len(self._rows.in_order()) < 3:
+            if self._signs != self._read_signs() or len(self._rows) < 3:
                 self._reread()  # clusters that were discovered are in the summary; a delay in epochs needs a row
             if self._rows.read():
                 self._rows_number += 1
@@ -113,8 +123,7 @@ class Follower:
         self._record, self._signs = record, self._read_signs()
 
     def _refresh_live(self) -> None:
-        agents = self._record.network.num_agents
-        live = live_view(self._status, self._rows.in_order(), agents, self._anchor, self._there)
+        live = live_view(self._status, self._rows.health, self._anchor, there=self._there)
         if live != self._live:
             self._live, self._live_number = live, self._live_number + 1
 
@@ -126,14 +135,14 @@ class Follower:
     @property
     def model(self) -> tuple[int, dict[str, Any]]:
         """What the page draws, with a number that grows when that does; a large one is made seldom."""
-        begun = time.monotonic()
-        if self._made is None or (self._model_number != self._rows_number and begun >= self._next_model):
+        if self._made is None or (self._model_number != self._rows_number and time.monotonic() >= self._next_model):
+            begun = time.thread_time()  # what it costs, not how long it waited for a core
             record = dataclasses.replace(self._record, rows=self._rows.in_order(), live=self._status or {})
             made = make_model([record])
             self._made = explained(made) if self._launched else made
             self._model_number = self._rows_number
-            took = time.monotonic() - begun
-            self._next_model = begun + max(EVERY, took / SHARE)
+            took = time.thread_time() - begun
+            self._next_model = time.monotonic() + min(max(EVERY, took / SHARE), SELDOM)
         return self._model_number, self._made
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import socket
 from collections.abc import Callable
 
@@ -15,7 +14,6 @@ from gossamer.runtime.addresses import is_loopback, joined
 
 LOOPBACK = "127.0.0.1"
 SHORTEST_TOKEN = 16  # characters
-NICE = 10  # the run goes first where there are not enough cores
 
 
 def check_place(host: str | None, port: int, token: str | None) -> str:
@@ -62,21 +60,23 @@ def url_of(host: str, made: socket.socket, token: str | None) -> str:
     return f"http://{joined(host, port)}/" + (f"?token={token}" if token is not None else "")
 
 
-def serve(follower: Follower, made: socket.socket, host: str, token: str | None, ready: Callable[[], None]) -> None:
-    """Serve the page until Ctrl+C; `ready` is called when it can be opened."""
-    with contextlib.suppress(OSError, AttributeError):
-        os.nice(NICE)
+class Server(uvicorn.Server):
+    """The page's server, which says when it can be reached, and ends its streams when it is to end."""
 
-    class Server(uvicorn.Server):
-        """Says when it is ready."""
+    def __init__(self, follower: Follower, host: str, token: str | None, ready: Callable[[], None]) -> None:
+        app = make_app(follower, token=token, loopback=is_loopback(host), stopping=lambda: self.should_exit)
+        # No log: addresses hold the token.
+        super().__init__(
+            uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=2, lifespan="off")
+        )
+        self._ready = ready
 
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            ready()
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and say so."""
+        await super().startup(sockets)
+        self._ready()
 
-    app = make_app(follower, token=token, loopback=is_loopback(host), stopping=lambda: server.should_exit)
-    # Not the addresses in its log: they hold the token.
-    config = uvicorn.Config(app, log_level="critical", access_log=False, timeout_graceful_shutdown=2, lifespan="off")
-    server = Server(config)
-    with contextlib.suppress(KeyboardInterrupt):  # which uvicorn raises once more after it has ended in order
-        asyncio.run(server.serve(sockets=[made]))
+    def run_on(self, made: socket.socket) -> None:
+        """Serve until Ctrl+C."""
+        with contextlib.suppress(KeyboardInterrupt):  # which uvicorn raises once more after it has ended in order
+            asyncio.run(self.serve(sockets=[made]))
