@@ -17,7 +17,7 @@ INSTALL = "there is no chromium to open pages with; install it, on Debian: apt-g
 def chromium() -> str:
     """Return where Chromium is; without one the test is skipped, but never in continuous integration."""
     path = shutil.which("chromium")
-    if path is None and os.environ.get("CI"):
+    if path is None and os.environ.get("GOSSAMER_CI"):
         pytest.fail(INSTALL)
     if path is None:
         pytest.skip(INSTALL)

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from hypothesis import settings
 
 from command import Command
+from reports import make_runs
 
 # The first call into torch is slow; a deadline on single examples would only measure that.
 settings.register_profile("gossamer", deadline=None)
@@ -36,3 +38,15 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture
 def command(folder, capsys):
     return Command(capsys)
+
+
+@pytest.fixture(scope="session")
+def runs_to_report(tmp_path_factory):
+    """Runs for whoever reads run folders; to be copied, not changed."""
+    return make_runs(tmp_path_factory.mktemp("report") / "compared")
+
+
+@pytest.fixture
+def compared(runs_to_report, folder):
+    """A copy of them in the present folder, to be damaged."""
+    return shutil.copytree(runs_to_report, folder / "compared")

@@ -77,6 +77,7 @@ FLAGS = {
         *("--scale", "--protocol", "--seeds", "--only", "--time-limit", "--device", "--out", "--import", "--pages"),
         *("--list", "--json"),
     },
+    "report": {"--out", "-o", "--figures", "--open"},
     "bench": {"--device", "--cases", "--steps", "--precision", "--quick", "--out", "--json"},
     "launch": {
         *("--agents", "--network", "--clusters", "--delay", "--loss", "--mixing", "--lazy", "--no-lazy"),

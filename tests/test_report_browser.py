@@ -12,6 +12,7 @@ from runs import begin
 
 CHARTS = ("accuracy", "loss", "consensus", "predict", "message_age", "bytes_sent")
 SETTINGS = ("d-asgd", "pc-asgd")
+MISSING = "–"  # noqa: RUF001  as the page writes it
 # Evaluated at 0, 5, …, 35 and 36; nothing has arrived at 0, and until 5, the delay, there is no choice.
 POINTS = {"message_age": 8, "predict": 7}
 
@@ -75,9 +76,9 @@ def test_the_table_sorts_by_any_column_both_ways(report):
                 seen.page.click(f'#runs th[data-key="{key}"] button')
                 orders.append(seen.page.get_attribute(f'#runs th[data-key="{key}"]', "aria-sort"))
                 cells = seen.page.locator(f"#runs tbody tr > :nth-child({place + 1})").all_inner_texts()
-                known = [_value(cell) for cell in cells if cell != "–"]
+                known = [_value(cell) for cell in cells if cell != MISSING]
                 assert known == sorted(known, reverse=orders[-1] == "descending"), key
-                assert cells[len(known) :] == ["–"] * (len(cells) - len(known))  # what is missing stays at the end
+                assert cells[len(known) :] == [MISSING] * (len(cells) - len(known))  # what is missing stays at the end
             assert sorted(orders) == ["ascending", "descending"]
         seen.assert_quiet(report.as_uri())
 
@@ -111,7 +112,8 @@ def test_one_looks_inside_a_run_and_at_an_agent(report):
             """() => { const plot = document.getElementById('network'), {xaxis, yaxis} = plot._fullLayout;
             const nodes = plot.data.find(trace => trace.name === 'agents'); plot.scrollIntoView({block: 'center'});
             const box = plot.getBoundingClientRect();
-            return [box.left + xaxis._offset + xaxis.d2p(nodes.x[4]), box.top + yaxis._offset + yaxis.d2p(nodes.y[4])]; }"""
+            const [x, y] = [xaxis._offset + xaxis.d2p(nodes.x[4]), yaxis._offset + yaxis.d2p(nodes.y[4])];
+            return [box.left + x, box.top + y]; }"""
         )
         seen.page.mouse.move(*place)
         seen.page.mouse.click(*place)

@@ -202,10 +202,12 @@ def is_row(row: Any, num_agents: int) -> bool:
     if not isinstance(row.get("accuracy"), list):
         return False
     held = [row.get(name) for name in PER_AGENT]
-    return all(_is_list(value, num_agents) if isinstance(value, list) else _is_number(value) for value in held) and (
-        row.get("ages") is None
-        or (len(row["ages"]) == num_agents and all(_is_list(ages, num_agents) for ages in row["ages"]))
-    )
+    known = all(_is_list(value, num_agents) if isinstance(value, list) else _is_number(value) for value in held)
+    return known and (row.get("ages") is None or _is_table(row["ages"], num_agents))
+
+
+def _is_table(rows: Any, size: int) -> bool:
+    return isinstance(rows, list) and len(rows) == size and all(_is_list(row, size) for row in rows)
 
 
 def _is_list(values: Any, length: int) -> bool:

@@ -30,6 +30,11 @@ function othersTraces(series, agent, x) {
     hovertemplate: `%{y:.4~g}<extra>agent ${other}</extra>` }));
 }
 
+function logRange(series) {
+  const values = series.flat().filter((value) => value > 0);
+  return [Math.log10(Math.min(...values)), Math.log10(Math.max(...values))];
+}
+
 function showAgents(state) {
   const { run, agent, model, axis } = state, x = run.places[axis];
   at("agent-title").textContent = `Agent ${agent} of ${run.name}`;
@@ -48,7 +53,7 @@ function showAgents(state) {
       marker: { size: 6, maxdisplayed: 10 }, hovertemplate: `%{y:.4~g}${chart.unit}<extra>agent ${agent}</extra>` };
     Plotly.react(card.querySelector(".plot"), [...othersTraces(series, agent, x), mine], baseLayout({
       hovermode: "closest", uirevision: run.path, xaxis: axisLayout(title, { uirevision: `${run.path} ${axis}`, rangemode: "tozero" }),
-      yaxis: axisLayout("", { type: chart.log ? "log" : "linear", ...logTicks(chart.log, [0, 1]), ticksuffix: chart.unit === " %" ? " %" : "" }),
+      yaxis: axisLayout("", { type: chart.log ? "log" : "linear", ...logTicks(chart.log, logRange(series)), ticksuffix: chart.unit === " %" ? " %" : "" }),
     }), PLOTLY_CONFIG);
   }
 }

@@ -19,9 +19,10 @@ function axisLayout(title, extra = {}) {
     linecolor: "#c9d0d7", ticks: "outside", ticklen: 4, tickcolor: "#c9d0d7", automargin: true, ...extra };
 }
 
-// 1, 2 and 5 of each decade, or the decades alone when there are many.
+// 1, 2 and 5 of each decade; the decades alone when there are many; whatever fits into a part of one.
 function logTicks(log, range) {
-  return log ? { tickformat: "~g", dtick: range && range[1] - range[0] < 2.5 ? "D2" : 1 } : {};
+  const decades = range ? range[1] - range[0] : 1;
+  return log ? { tickformat: "~g", dtick: decades < 0.6 ? undefined : decades < 2.5 ? "D2" : 1 } : {};
 }
 
 function yAxis(chart) {
@@ -63,7 +64,8 @@ function clusterSamples(chart) {
   for (const { part, number } of chart.curves) {
     if (part) parts.set(number, (parts.get(number) ?? part) === part ? part : `cluster ${number}`);  // sizes may differ
   }
-  return [...parts].slice(0, CLUSTER_DASHES.length).flatMap(([number, part]) => [" ", sampleOf(SOFT, CLUSTER_DASHES[number % CLUSTER_DASHES.length]), ` ${part}`]);
+  return [...parts].slice(0, CLUSTER_DASHES.length).flatMap(([number, part]) => [" ",
+    make("span", { class: "together" }, sampleOf(SOFT, CLUSTER_DASHES[number % CLUSTER_DASHES.length]), ` ${part}`)]);
 }
 
 function showChart(chart, state) {
