@@ -57,10 +57,8 @@ def test_the_page_follows_a_run_that_trains(training):
         step = page.evaluate("gossamerPage.state.live.step")
         until(page, f"gossamerPage.state.live.step > {step}")
         for key in CHARTS:
-            script = (
-                f"Math.max(...document.querySelector('#chart-{key} .plot').data.map(t => t.x.length)) > {first[key]}"
-            )
-            page.wait_for_function(script, timeout=60_000)
+            lengths = f"document.querySelector('#chart-{key} .plot').data.map(trace => trace.x.length)"
+            until(page, f"Math.max(...{lengths}) > {first[key]}")
         assert "of 1,200,000" in page.inner_text("#live-progress") and "left" in page.inner_text("#live-left")
         assert 0 < float(page.eval_on_selector("#live-bar div", "bar => parseFloat(bar.style.width)")) < 100
         assert page.locator("#agents-now tbody tr").count() == 8 and page.inner_text("#live-count") == "8 alive."
