@@ -28,7 +28,7 @@ def read_launch(path: Path) -> RunRecord:
         raise FolderError(f"'{path}' cannot be shown: {error}") from None
     values = {
         "task": script.name,
-        "model": "",
+        "model": "a script",
         "network": run.network,
         "delay": run.delay,
         "algorithm": run.algorithm,
@@ -46,7 +46,7 @@ def whole_row(row: Row, agents: int) -> Row:
 
 
 def explained(model: dict[str, Any]) -> dict[str, Any]:
-    """Return the page's model of a launch with words that fit it."""
+    """Return the page's model of a launch with words that fit it, and without what only train knows."""
     charts = [
         {**chart, "title": "Training loss", "about": "Newest batch, mean over the agents"}
         if chart["key"] == "loss"
@@ -54,8 +54,23 @@ def explained(model: dict[str, Any]) -> dict[str, Any]:
         for chart in model["charts"]
     ]
     note = f"a script of your own; what it was launched with is in {NOTE}"
+    facts = [fact for fact in model["header"]["facts"] if fact["value"] != "-"]
     return {
         **model,
+        "header": {**model["header"], "facts": facts},
         "charts": [chart for chart in charts if chart["curves"]],
         "settings": [{**setting, "command": None, "note": note} for setting in model["settings"]],
+        "runs": [_as_sampled(run) for run in model["runs"]],
+        "configuration": [row for row in model["configuration"] if set(row["values"]) - {"-", ""}],
     }
+
+
+def _as_sampled(run: dict[str, Any]) -> dict[str, Any]:
+    """Return a run without what was filled in: an accuracy that was never reported, and a test loss."""
+    agents = {name: values for name, values in run["agents"].items() if name != "loss" and _any(values)}
+    best = run["best"] if "accuracy" in agents else None
+    return {**run, "best": best, "agents": agents}
+
+
+def _any(values: list[list[Any]]) -> bool:
+    return any(value is not None for of_one in values for value in of_one)

@@ -51,7 +51,7 @@ function showNetwork(state, refresh) {
   at("network-title").textContent = network.title;
   at("network-about").textContent = `${network.num_links - network.num_late} reliable links (solid), ${network.num_late} late ones (dashed${network.num_late ? `: ${network.late.replace("late link, ", "")}` : ""}).`
     + (network.links.length < network.num_links ? ` ${network.links.length} of ${network.num_links} are drawn.` : "")
-    + (ages ? "" : " Links are coloured by their declared delay.");
+    + (!ages ? " Links are coloured by their declared delay." : state.live && state.ages === "last" ? " Coloured by the age of what agents hold right now." : "");
   const nodes = {
     x: network.agents.map(([x]) => x), y: network.agents.map(([, y]) => y), type: "scatter", mode: many ? "markers" : "markers+text",
     text: network.agents.map((_, agent) => String(agent)), textfont: { size: 12, color: INK }, name: "agents",

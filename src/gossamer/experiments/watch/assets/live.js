@@ -14,6 +14,7 @@
 
   function build() {
     at("kind").textContent = "watch";
+    document.querySelector("footer").lastChild.textContent = ". This page asks nothing of anybody but gossamer watch.";
     at("live").replaceChildren(
       make("div", { class: "live-line" }, make("span", { id: "live-state", class: "pill", role: "status" }), make("span", { id: "live-progress" }), make("span", { id: "live-left" })),
       make("div", { id: "live-bar", class: "progress", role: "progressbar", "aria-label": "Steps done", "aria-valuemin": "0", "aria-valuemax": "100" }, make("div")),
