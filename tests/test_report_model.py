@@ -174,3 +174,29 @@ def test_a_picture_of_the_users_own_is_left_alone(compared, command):
 def test_older_is_darker_in_black_and_white():
     greys = [0.3 * r + 0.59 * g + 0.11 * b for r, g, b, _ in AGE_COLOURS([k / 20 for k in range(21)])]
     assert greys == sorted(greys, reverse=True) and greys[0] - greys[-1] > 0.6
+
+
+def test_a_run_that_diverged_is_shown_up_to_there(folder, command):
+    command("train", "--algorithm", "p-asgd", "--lr", 30, "--delay", 5, "--epochs", 4, "--out", "run")
+    model = model_of(folder / "run")
+    (run,) = model["runs"]
+    assert "is inf at step" in run["status"] or "is nan at step" in run["status"]
+    assert not run["orderly"] and json.dumps(model, allow_nan=False)
+    (curve,) = chart(model, "accuracy")["curves"]
+    assert [end["x"]["iterations"] for end in curve["ends"]] == [curve["x"]["iterations"][-1]]
+
+
+def test_long_runs_and_large_networks_are_thinned_but_keep_their_end(folder, command):
+    command.well(
+        *("train", "--network", "ring:200", "--algorithm", "d-asgd", "--delay", 1, "--model", "linear"),
+        *("--epochs", 2, "--batch", 9, "--task", "synthetic:classes=2,features=2,examples=1800", "--out", "run"),
+    )
+    last = rows_of(folder / "run")[-1]
+    rows = [{**last, "step": step, "epoch": step} for step in range(301)]
+    write_rows(folder / "run", rows)
+    model = model_of(folder / "run")
+    (run,) = model["runs"]
+    assert 150 <= len(run["places"]["iterations"]) <= 201
+    assert run["places"]["iterations"][-1] == 300 == chart(model, "loss")["curves"][0]["x"]["iterations"][-1]
+    assert len(run["agents"]["loss"]) == 200 and "more than 128 agents" in run["no_ages"]
+    assert chart(model, "predict")["curves"] == [] and set(model["networks"][0]["cluster_of"]) == {0}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gossamer.experiments.report.grouping import Setting
-from gossamer.experiments.report.numbers import as_list, mean, tidy, tidy_all
+from gossamer.experiments.report.numbers import as_list, mean, thinned, tidy, tidy_all
 from gossamer.experiments.report.read import Row, RunRecord
 from gossamer.experiments.runs import QUANTITIES, Curve, Run, fold, limits
 
@@ -38,6 +38,9 @@ AXES = (
         lacking="does not say how many bytes were sent",
     ),
 )
+
+MOST_CLUSTERS = 16  # with a curve each; of more, all agents have one
+MOST_POINTS = 1500  # of a curve: more than a screen has columns
 
 CHARTS = {
     "accuracy": "Mean over the agents",
@@ -80,7 +83,7 @@ def by_cluster(runs: Sequence[RunRecord], settings: Sequence[Setting]) -> list[R
     parts = []
     for setting in settings:
         for k in setting.members:
-            clusters = runs[k].network.clusters or (tuple(range(runs[k].network.num_agents)),)
+            clusters = _telling_clusters(runs[k])
             for number, members in enumerate(clusters):
                 shares = [
                     {"step": row["step"], "predict": [row["predict"][agent] for agent in members]}
@@ -91,6 +94,12 @@ def by_cluster(runs: Sequence[RunRecord], settings: Sequence[Setting]) -> list[R
                     label = cluster_label(setting.label, number, len(members), alone=len(clusters) == 1)
                     parts.append(Run(label, int(runs[k].values["seed"]), runs[k].summary, shares))
     return parts
+
+
+def _telling_clusters(run: RunRecord) -> tuple[tuple[int, ...], ...]:
+    """Return the clusters, or all agents as one where there are none, each is alone in its own, or they are many."""
+    clusters, n = run.network.clusters or (), run.network.num_agents
+    return clusters if 1 < len(clusters) < n and len(clusters) <= MOST_CLUSTERS else (tuple(range(n)),)
 
 
 def cluster_label(label: str, number: int, size: int, *, alone: bool) -> str:
@@ -133,7 +142,8 @@ def _places_by_step(histories: Sequence[Sequence[Row]]) -> dict[int, dict[str, f
 
 def _curve(curve: Curve, where: dict[str, dict[int, dict[str, float | None]]], owner: dict[str, int]) -> dict[str, Any]:
     label = max((name for name in owner if curve.label == name or curve.label.startswith(f"{name}, cluster ")), key=len)
-    steps = [int(step) for step in curve.steps]
+    kept = thinned(len(curve.steps), MOST_POINTS)
+    steps = [int(step) for step in curve.steps[kept]]
     part = curve.label.removeprefix(label).removeprefix(", ")
     return {
         "setting": owner[label],
@@ -141,9 +151,9 @@ def _curve(curve: Curve, where: dict[str, dict[int, dict[str, float | None]]], o
         "part": part,
         "number": int(part.split()[1]) if part else 0,
         "x": {axis.key: tidy_all(where[label][step][axis.key] for step in steps) for axis in AXES},
-        "mean": tidy_all(curve.mean.tolist()),
-        "low": tidy_all(curve.low.tolist()) if curve.num_seeds > 1 else None,
-        "high": tidy_all(curve.high.tolist()) if curve.num_seeds > 1 else None,
+        "mean": tidy_all(curve.mean[kept].tolist()),
+        "low": tidy_all(curve.low[kept].tolist()) if curve.num_seeds > 1 else None,
+        "high": tidy_all(curve.high[kept].tolist()) if curve.num_seeds > 1 else None,
         "ends": [
             {"x": {axis.key: tidy(where[label][step][axis.key]) for axis in AXES}, "y": tidy(value)}
             for step, value in curve.ends

@@ -22,7 +22,7 @@ def drawing_of(network: Network) -> dict[str, Any]:
         "title": network_title(network),
         "late": late_label(network),
         "agents": [[tidy(x), tidy(y)] for x, y in layout.places.tolist()],
-        "cluster_of": network.cluster_of.tolist() if network.clusters is not None else [0] * network.num_agents,
+        "cluster_of": network.cluster_of.tolist() if layout.radii else [0] * network.num_agents,
         "clusters": [list(members) for members in network.clusters or ()],
         "circles": [
             [tidy(x), tidy(y), tidy(radius)]

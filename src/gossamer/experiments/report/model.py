@@ -9,12 +9,13 @@ from gossamer.experiments.layout import network_title
 from gossamer.experiments.report.curves import axes_of, charts_of, places
 from gossamer.experiments.report.drawing import drawings_of, latest_ages, mean_ages
 from gossamer.experiments.report.grouping import Setting, commands_of, configuration_table, settings_of, text_of
-from gossamer.experiments.report.numbers import as_list, mean, tidy, tidy_all
+from gossamer.experiments.report.numbers import as_list, mean, thinned, tidy, tidy_all
 from gossamer.experiments.report.read import Row, RunRecord
 from gossamer.experiments.runs import ORDERLY, QUANTITIES, short
 from gossamer.experiments.style import COLOURS, DASHES, FILLS, MARKERS
 
-MOST_ROWS = 300  # of the curves of single agents; a run with more is thinned
+# The curves of single agents are thinned to so many rows, and further where there are many agents or runs.
+MOST_ROWS, FEWEST_ROWS, NUMBERS_OF_A_RUN, NUMBERS_OF_ALL = 300, 20, 40_000, 600_000
 MOST_NAMES = 5  # of algorithms in the heading
 OF_AGENTS = ("accuracy", "loss", "consensus", "predict", "bytes_sent", "train_loss")
 SYMBOLS = dict(
@@ -55,7 +56,7 @@ def make_model(runs: Sequence[RunRecord], warnings: Sequence[str] = ()) -> dict[
         "settings": [_setting(runs, setting, number) for number, setting in enumerate(settings)],
         "columns": [{"key": k, "title": t, "digits": d, "about": a} for k, t, d, a in COLUMNS],
         "runs": [
-            {**row, "setting_number": owner[k], "network": numbers[k], **_detail(run)}
+            {**row, "setting_number": owner[k], "network": numbers[k], **_detail(run, len(runs))}
             for k, (run, row) in enumerate(zip(runs, rows, strict=True))
         ],
         "networks": drawings,
@@ -107,10 +108,10 @@ def _percent(share: float | int | None) -> float | None:
     return None if share is None else 100.0 * share
 
 
-def _detail(run: RunRecord) -> dict[str, Any]:
+def _detail(run: RunRecord, num_runs: int) -> dict[str, Any]:
     """Return what is looked at run by run: its agents' curves and the ages of its messages."""
-    stride = -(-len(run.rows) // MOST_ROWS) if run.rows else 1
-    kept = [row for k, row in enumerate(run.rows) if k % stride == 0 or k == len(run.rows) - 1]
+    numbers = min(NUMBERS_OF_A_RUN, NUMBERS_OF_ALL // num_runs) // run.network.num_agents
+    kept = [run.rows[k] for k in thinned(len(run.rows), min(MOST_ROWS, max(FEWEST_ROWS, numbers)))]
     agents = {}
     for name in OF_AGENTS:
         factor, values = QUANTITIES[name].factor if name in QUANTITIES else 1.0, [row.get(name) for row in kept]

@@ -21,6 +21,12 @@ def tidy_all(values: Iterable[Any]) -> list[float | int | None]:
     return [tidy(value) for value in values]
 
 
+def thinned(count: int, most: int) -> list[int]:
+    """Return at most about so many of so many places, evenly spread, the last one among them."""
+    stride = max(1, -(-count // most))
+    return [place for place in range(count) if place % stride == 0 or place == count - 1]
+
+
 def as_list(value: Any) -> list[Any]:
     """Return what a row holds for each agent, or for all of them together, as a list."""
     return list(value) if isinstance(value, list | tuple) else [] if value is None else [value]

@@ -15,7 +15,7 @@ function neighbourText(state) {
     return age ? `${other} (age ${number(age, 1)})` : `${other}`;
   }).join(", ") || "none";
   const shown = mine.length > 40 ? `${mine.length} neighbours` : `Hears reliably from ${list(0)}; late from ${list(1)}`;
-  return network.clusters.length > 1 ? `In cluster ${network.cluster_of[agent]}. ${shown}.` : `${shown}.`;
+  return network.circles.length ? `In cluster ${network.cluster_of[agent]}. ${shown}.` : `${shown}.`;
 }
 
 function othersTraces(series, agent, x) {

@@ -33,6 +33,7 @@ function yAxis(chart) {
 
 function curveTraces(chart, curve, setting, axis) {
   const x = curve.x[axis], traces = [], name = plain(curve.label);
+  const inside = (y) => Math.min(Math.max(y, chart.range[0]), chart.range[1]);  // a cross is seen wherever the curve went
   const dash = chart.key === "predict" && curve.part ? CLUSTER_DASHES[curve.number % CLUSTER_DASHES.length] : setting.dash;
   if (curve.low && x.length > 1) {
     traces.push({ x: [...x, ...[...x].reverse()], y: [...curve.high, ...[...curve.low].reverse()], type: "scatter", mode: "lines",
@@ -45,7 +46,7 @@ function curveTraces(chart, curve, setting, axis) {
     marker: { color: setting.colour, symbol: setting.symbol, size: 7.5, maxdisplayed: 8, line: { color: "white", width: 1 } },
     hovertemplate: `${hover}<extra>${name}</extra>` });
   if (curve.ends.length) {
-    traces.push({ x: curve.ends.map((end) => end.x[axis]), y: curve.ends.map((end) => end.y), type: "scatter", mode: "markers",
+    traces.push({ x: curve.ends.map((end) => end.x[axis]), y: curve.ends.map((end) => inside(end.y)), type: "scatter", mode: "markers",
       name: `${name} diverged`, marker: { color: setting.colour, symbol: "x", size: 12 }, hovertemplate: `diverged<extra>${name}</extra>` });
   }
   return traces;
@@ -101,7 +102,7 @@ function showLegend(state, refresh) {
       if (!hidden.delete(setting.label)) hidden.add(setting.label);
       refresh();
     } }, sampleOf(setting.colour, setting.dash), setting.label);
-    if (uneven) button.append(make("small", {}, `${setting.runs.length} runs`));
+    if (uneven) button.append(make("small", {}, `${setting.runs.length} run${setting.runs.length > 1 ? "s" : ""}`));
     return button;
   }));
 }

@@ -27,7 +27,7 @@ function showRuns(state, refresh) {
   }, ...model.columns.map(({ key, digits }) => {
     const text = number(run[key], digits ?? undefined);
     if (key === "name") return make("th", { scope: "row" }, make("button", { type: "button", title: `${run.path}: look inside`, "aria-pressed": String(run === state.run) }, text));
-    const cell = make("td", { class: digits === null ? null : "number" }, text);
+    const cell = make("td", { class: digits === null ? "words" : "number", title: digits === null ? text : null }, text);
     if (key === "status" && !run.orderly) cell.prepend("⚠ ");
     if (key === "setting") cell.prepend(make("i", { class: "dot", style: `background:${model.settings[run.setting_number].colour}` }));
     return cell;
