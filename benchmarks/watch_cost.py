@@ -26,7 +26,7 @@ from gossamer.engine.folder import RunFolder
 from gossamer.engine.settings import make_settings
 from gossamer.engine.training import Training
 
-BLOCK = 3.0  # seconds watched, then not watched
+BLOCK = 2.0  # seconds watched, then not watched
 SETTINGS = {"algorithm": "pc-asgd", "network": "clusters:3,5", "delay": "20", "epochs": 1_000_000, "eval_every": 100}
 LOOKER = "import sys, urllib.request\nfor _ in urllib.request.urlopen(sys.argv[1]): pass"
 
@@ -116,10 +116,11 @@ def main(seconds: float) -> None:
         looker.wait()
         writing, adding = own_share(training)
     with_it, without = (statistics.median(clock.blocks[kind]) for kind in (True, False))
+    pairs = [100 * (one / other - 1) for one, other in zip(clock.blocks[True], clock.blocks[False], strict=False)]
+    error = 1.25 * statistics.stdev(pairs) / len(pairs) ** 0.5  # of a median
     step = statistics.median(clock.steps[False])
-    slower = 100 * (with_it / without - 1)
-    print(f"a step: {1e3 * without:.3f} ms alone, {1e3 * with_it:.3f} ms watched: {slower:+.2f} %")
-    print(f"({len(clock.blocks[True])} and {len(clock.blocks[False])} blocks of {BLOCK:g} s; medians of their means)")
+    print(f"a step: {1e3 * without:.3f} ms alone, {1e3 * with_it:.3f} ms watched")
+    print(f"slower by {statistics.median(pairs):+.2f} ± {error:.2f} % ({len(pairs)} pairs of blocks of {BLOCK:g} s)")
     print(f"the server takes {100 * used:.2f} % of one core while somebody looks")
     print(f"status.json: {1e3 * writing:.3f} ms a second, {100 * writing:.3f} % of the run")
     print(f"sums of ages: {1e6 * adding:.1f} us a step, {100 * adding / step:.3f} % of the run")

@@ -139,6 +139,7 @@ class Follower:
             begun = time.thread_time()  # what it costs, not how long it waited for a core
             record = dataclasses.replace(self._record, rows=self._rows.in_order(), live=self._status or {})
             made = make_model([record])
+            made["header"]["facts"] = [fact for fact in made["header"]["facts"] if fact["name"] != "Runs"]  # it is one
             self._made = explained(made) if self._launched else made
             self._model_number = self._rows_number
             took = time.thread_time() - begun
