@@ -52,12 +52,16 @@ def test_every_chart_has_data_and_nothing_is_asked_for(report, size):
 def test_the_axis_switch_moves_every_chart(report):
     with opened(report.as_uri()) as seen:
         ends = {}
+        zoom = "Plotly.relayout(document.querySelector('#chart-loss .plot'), {'xaxis.range': [10, 20]})"
+        seen.page.evaluate(zoom)
         for axis in ("iterations", "epochs", "seconds", "megabytes"):
             seen.page.click(f'#axis button[data-key="{axis}"]')
             assert seen.page.get_attribute(f'#axis button[data-key="{axis}"]', "aria-checked") == "true"
             ends[axis] = seen.page.eval_on_selector("#chart-loss .plot", "plot => Math.max(...plot.data.at(-1).x)")
             title = seen.page.eval_on_selector("#chart-loss .plot", "plot => plot.layout.xaxis.title.text")
             assert title.lower().startswith(axis[:5])
+            shown = seen.page.eval_on_selector("#chart-loss .plot", "plot => plot.layout.xaxis.range")
+            assert (shown == [10, 20]) == (axis == "iterations")  # what was zoomed to is a matter of its axis
         assert (ends["iterations"], ends["epochs"]) == (36, 3) and ends["seconds"] > 0
         sent = seen.page.evaluate("gossamerPage.state.model.runs.find(run => run.setting === 'pc-asgd').sent")
         assert ends["megabytes"] == pytest.approx(sent)

@@ -100,6 +100,16 @@ def test_differences_are_marked_and_only_what_tells_settings_apart_names_them(co
     assert not rows["network"]["differs"] and len(rows) > 40
 
 
+def test_the_heading_says_what_ran_and_what_came_of_it(compared):
+    header = model_of(compared)["header"]
+    assert header["title"] == "dm-asgd, pc-asgd on paper-1, delay 5"
+    facts = {fact["name"]: fact["value"] for fact in header["facts"]}
+    assert facts["Delay"] == "5 steps" and facts["Runs"] == "4 runs, 3 seeds" and facts["Task"] == "digits, linear"
+    end = 100 * statistics.fmean(rows_of(compared / "runs/dm-0")[-1]["accuracy"])
+    (alone,) = [f["value"] for f in model_of(compared / "runs/dm-0")["header"]["facts"] if f["name"] == "Accuracy"]
+    assert alone == f"{end:.1f} %"
+
+
 def test_networks_from_files_are_told_apart_by_what_is_in_them(folder, command):
     for name, links in (("a", [[0, 1], [1, 2]]), ("b", [[0, 1], [0, 2]])):
         Path(f"{name}.json").write_text(json.dumps({"agents": 3, "links": links}))

@@ -153,13 +153,21 @@ def _header(runs: Sequence[RunRecord], settings: Sequence[Setting], rows: Sequen
     facts = [
         {"name": "Best accuracy" if len(settings) > 1 else "Accuracy", "value": _accuracy_text(best, rows)},
         {"name": "Network", "value": network_title(runs[0].network) if len(networks) == 1 else ", ".join(networks)},
-        {"name": "Delay", "value": ", ".join(map(short, delays))},
+        {"name": "Delay", "value": ", ".join(dict.fromkeys(map(_delay_text, runs)))},
         {"name": "Task", "value": "; ".join(f"{task}, {model}" for task, model in _tasks(runs))},
         {"name": "Runs", "value": f"{len(runs)} run{_s(len(runs))}, {seeds} seed{_s(seeds)}"},
     ]
     if len(settings) > 1:
         facts[0]["note"] = best.label
     return {"title": f"{what} {place}, {delay}", "facts": facts}
+
+
+def _delay_text(run: RunRecord) -> str:
+    """Return the delay with its unit where it is a plain number."""
+    delay = short(text_of(run.values.get("delay")))
+    return (
+        f"{delay} {run.values.get('delay_unit', 'step')}{'' if delay == '1' else 's'}" if delay.isdecimal() else delay
+    )
 
 
 def _s(count: int) -> str:
