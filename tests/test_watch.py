@@ -18,7 +18,7 @@ from gossamer.experiments.watch import follow
 from gossamer.experiments.watch.find import newest_run
 from gossamer.experiments.watch.follow import Follower
 from gossamer.experiments.watch.health import Health
-from gossamer.experiments.watch.live import live_view, seconds_left
+from gossamer.experiments.watch.live import seconds_left
 from runs import begin, outcome
 from watching import events, get, serving
 
@@ -211,9 +211,15 @@ def test_agents_in_trouble_are_flagged(history, newest, flags):
     assert health.flags(0, None, nonfinite=True) == ["not finite"]
 
 
-def test_the_view_has_an_entry_for_every_agent_whatever_the_status_says():
-    view = live_view({"status": "finished", "agents": [{"state": "dead"}], "losses": "?"}, Health(3), None, there=True)
-    assert [agent["state"] for agent in view["agents"]] == ["alive"] * 3 and view["state"] == "ended"
+@pytest.mark.parametrize(
+    "change", [{"status": 3}, {"time": "now"}, {"agents": [{}]}, {"ages": [[1]]}, {"losses": "?"}, {"events": [1]}]
+)
+def test_a_status_that_no_run_has_written_is_passed_over(run, change):
+    path, _ = run
+    document = json.loads((path / "status.json").read_text())
+    (path / "status.json").write_text(json.dumps({**document, **change}))
+    live = Follower(path).live[1]
+    assert live["state"] == "waiting" and [agent["state"] for agent in live["agents"]] == ["alive"] * 8
 
 
 # Bad input.

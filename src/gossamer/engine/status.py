@@ -75,4 +75,5 @@ def read_status(folder: Path) -> dict[str, Any] | None:
         status = json.loads((folder / STATUS_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return status if isinstance(status, dict) else None
+    known = isinstance(status, dict) and isinstance(status.get("status"), str)
+    return status if known and isinstance(status.get("time"), float | int) else None

@@ -4,7 +4,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -14,15 +13,15 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gossamer.engine.folder import to_json
 from gossamer.experiments.report.page import POLICY, make_page
 from gossamer.experiments.watch.follow import EVERY, Follower
 from gossamer.experiments.watch.page import live_script, live_style
+from gossamer.runtime.addresses import is_loopback
 
 HEARTBEAT = 15.0  # seconds after which something is sent even if nothing is new: so a lost page is noticed
 LOOK = 0.25  # seconds between two looks at whether there is anything to send
 COOKIE = "gossamer-watch"
-LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1", "[::1]")
+LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "frame-ancestors 'none'",
@@ -60,9 +59,9 @@ class Guard:
 
 
 def make_app(
-    follower: Follower, *, token: str | None = None, loopback: bool = True, stopping: Callable[[], bool] = lambda: False
+    follower: Follower, host: str, *, token: str | None = None, stopping: Callable[[], bool] = lambda: False
 ) -> Starlette:
-    """Return the app. On the loopback address it answers only to its own names, so that no other site can ask."""
+    """Return the app. On a loopback address it answers only to its own names, so that no other site can ask."""
 
     async def page(_: Request) -> Response:
         follower.look()
@@ -74,7 +73,7 @@ def make_app(
     async def events(_: Request) -> Response:
         return StreamingResponse(stream(follower, stopping), media_type="text/event-stream", headers=HEADERS)
 
-    middleware = [Middleware(TrustedHostMiddleware, allowed_hosts=list(LOOPBACK_NAMES) if loopback else ["*"])]
+    middleware = [Middleware(TrustedHostMiddleware, allowed_hosts=[*LOOPBACK, host] if is_loopback(host) else ["*"])]
     if token is not None:
         middleware.append(Middleware(Guard, token=token))
     return Starlette(routes=[Route("/", page), Route("/events", events)], middleware=middleware)
@@ -87,16 +86,11 @@ async def stream(follower: Follower, stopping: Callable[[], bool]) -> AsyncItera
     yield "retry: 2000\n\n"
     while not stopping():
         follower.look()
-        for kind, (number, content) in (("model", follower.model), ("status", follower.live)):
+        for kind, (number, text) in follower.news.items():
             if number != sent[kind]:
                 sent[kind], last = number, time.monotonic()
-                yield event(kind, content)
+                yield f"event: {kind}\ndata: {text}\n\n"  # JSON has no line breaks of its own
         if time.monotonic() - last >= HEARTBEAT:
             last = time.monotonic()
             yield ": still here\n\n"
         await asyncio.sleep(min(LOOK, EVERY))
-
-
-def event(kind: str, content: dict[str, Any]) -> str:
-    """Return one event; JSON has no line breaks of its own."""
-    return f"event: {kind}\ndata: {to_json(content)}\n\n"

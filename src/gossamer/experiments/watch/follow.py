@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from gossamer.engine.folder import to_json
 from gossamer.engine.status import read_status
 from gossamer.errors import UserError
 from gossamer.experiments.report.model import make_model
@@ -13,7 +14,7 @@ from gossamer.experiments.report.read import Row, RunRecord, is_row
 from gossamer.experiments.watch.find import read_any
 from gossamer.experiments.watch.health import Health
 from gossamer.experiments.watch.launched import explained, whole_row
-from gossamer.experiments.watch.live import live_view
+from gossamer.experiments.watch.live import checked, live_view
 from gossamer.runtime.launch.logs import Tail
 
 EVERY = 1.0  # seconds between two looks
@@ -28,20 +29,20 @@ class GrowingRows:
 
     def __init__(self, path: Path, agents: int, *, launched: bool) -> None:
         self._path, self._agents, self._launched = path, agents, launched
-        self._tail, self._file = Tail(path, from_start=True), 0
+        self._tail, self._file, self._size = Tail(path, from_start=True), 0, 0
         self._rows: dict[int, Row] = {}
         self.health = Health(agents)
 
     def read(self) -> bool:
         """Read on; say whether anything has changed."""
         try:
-            file = self._path.stat().st_ino
+            found = self._path.stat()
         except OSError:
             return False
-        anew = file != self._file and self._file != 0
+        anew = (found.st_ino != self._file and self._file != 0) or found.st_size < self._size
         if anew:  # a run that is resumed replaces the file, without the rows behind its checkpoint
             self._tail, self._rows = Tail(self._path, from_start=True), {}
-        self._file = file
+        self._file, self._size = found.st_ino, found.st_size
         fresh = [row for line in self._tail.read() if (row := self._parsed(line)) is not None]
         if anew:
             self.health = Health(self._agents)
@@ -75,6 +76,7 @@ class Follower:
         self.path = path
         self._next = self._next_model = 0.0
         self._made: dict[str, Any] | None = None
+        self._texts = {"model": (-1, ""), "status": (-1, "")}
         self._model_number = 0  # of the rows that the model was made from
         self._rows_number = 0
         self._live: dict[str, Any] = {}
@@ -87,7 +89,7 @@ class Follower:
         agents = self._record.network.num_agents
         self._rows = GrowingRows(self.path / "metrics.jsonl", agents, launched=self._launched)
         self._signs = self._read_signs()
-        self._anchor = self._status = read_status(self.path)
+        self._anchor = self._status = self._read_status()
         self._there = True
         self._rows.read()
         self._rows_number += 1
@@ -95,6 +97,9 @@ class Follower:
 
     def _read_signs(self) -> tuple[Sign, ...]:
         return tuple(_sign(self.path / name) for name in ("config.toml", "summary.json"))
+
+    def _read_status(self) -> dict[str, Any] | None:
+        return checked(read_status(self.path), self._record.network.num_agents)
 
     def look(self) -> None:
         """See what is new, once a second at most."""
@@ -107,7 +112,7 @@ class Follower:
                 self._reread()  # clusters that were discovered are in the summary; a delay in epochs needs a row
             if self._rows.read():
                 self._rows_number += 1
-            self._status = read_status(self.path) or self._status
+            self._status = self._read_status() or self._status
             self._anchor = self._anchor or self._status
         self._refresh_live()
 
@@ -133,17 +138,31 @@ class Follower:
         return self._live_number, self._live
 
     @property
+    def news(self) -> dict[str, tuple[int, str]]:
+        """What pages are sent, as JSON, each with its number."""
+        begun = time.thread_time()
+        for kind, (number, content) in (("model", self.model), ("status", self.live)):
+            if self._texts[kind][0] != number:
+                self._texts[kind] = number, to_json(content)
+                if kind == "model":
+                    self._rest_after(time.thread_time() - begun)
+        return self._texts
+
+    def _rest_after(self, cost: float) -> None:
+        """Make no model for a while after one that took so much of a core; waiting for the core does not count."""
+        self._next_model = time.monotonic() + min(max(EVERY, cost / SHARE), SELDOM)
+
+    @property
     def model(self) -> tuple[int, dict[str, Any]]:
         """What the page draws, with a number that grows when that does; a large one is made seldom."""
         if self._made is None or (self._model_number != self._rows_number and time.monotonic() >= self._next_model):
-            begun = time.thread_time()  # what it costs, not how long it waited for a core
+            begun = time.thread_time()
             record = dataclasses.replace(self._record, rows=self._rows.in_order(), live=self._status or {})
             made = make_model([record])
             made["header"]["facts"] = [fact for fact in made["header"]["facts"] if fact["name"] != "Runs"]  # it is one
             self._made = explained(made) if self._launched else made
             self._model_number = self._rows_number
-            took = time.thread_time() - begun
-            self._next_model = time.monotonic() + min(max(EVERY, took / SHARE), SELDOM)
+            self._rest_after(time.thread_time() - begun)
         return self._model_number, self._made
 
 

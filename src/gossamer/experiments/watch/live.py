@@ -3,6 +3,7 @@
 import os
 import socket
 import time
+from collections.abc import Callable
 from typing import Any
 
 from gossamer.engine.status import ALIVE, RUNNING
@@ -14,13 +15,39 @@ SILENCE = 30.0  # seconds without a word, of a run that should have said one eve
 Status = dict[str, Any]
 
 
+def checked(status: Status | None, agents: int) -> Status | None:
+    """Return a status that is what a run writes, or None: the file may be anybody's."""
+    if status is None:
+        return None
+    told, ages, losses, events = (status.get(name) for name in ("agents", "ages", "losses", "events"))
+    sound = (
+        isinstance(status.get("status"), str)
+        and all(_is_number(status.get(name)) for name in ("step", "seconds", "time", "pid"))
+        and all(status.get(name) is None or _is_number(status[name]) for name in ("steps", "epoch"))
+        and _is_list(told, agents, lambda one: isinstance(one, dict) and isinstance(one.get("state"), str))
+        and (losses is None or _is_list(losses, agents, lambda one: one is None or _is_number(one)))
+        and (ages is None or _is_list(ages, agents, lambda row: _is_list(row, agents)))
+        and isinstance(events, list)
+        and all(isinstance(one, dict) and "text" in one and _is_number(one.get("time")) for one in events)
+    )
+    return status if sound else None
+
+
+def _is_list(value: Any, length: int, fits: Callable[[Any], bool] = lambda _: True) -> bool:
+    return isinstance(value, list) and len(value) == length and all(map(fits, value))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def live_view(status: Status | None, health: Health, anchor: Status | None, *, there: bool) -> Status:
     """Return the view. `anchor` is the first status that was seen, `there` says whether the folder still is."""
     said = status or {}
     step = int(said.get("step") or health.step)
     state, words = _state(said, there)
-    told = _of_each(said, "agents", {"state": ALIVE, "step": step}, health.agents)
-    losses = _of_each(said, "losses", None, health.agents)
+    told = said.get("agents") or [{"state": ALIVE, "step": step}] * health.agents
+    losses = said.get("losses") or [None] * health.agents
     return {
         "state": state,
         "words": words,
@@ -37,12 +64,6 @@ def live_view(status: Status | None, health: Health, anchor: Status | None, *, t
         "ages": said.get("ages"),
         "events": said.get("events", []),
     }
-
-
-def _of_each(said: Status, name: str, missing: Any, agents: int) -> list[Any]:
-    """Return what the status says of each agent, or the same of all where it says nothing."""
-    values = said.get(name)
-    return values if isinstance(values, list) and len(values) == agents else [missing] * agents
 
 
 def _state(said: Status, there: bool) -> tuple[str, str]:

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import socket
+import urllib.parse
 from collections.abc import Callable
 
 import uvicorn
@@ -57,14 +58,15 @@ def listener(host: str, port: int) -> socket.socket:
 def url_of(host: str, made: socket.socket, token: str | None) -> str:
     """Return the page's address."""
     port = made.getsockname()[1]
-    return f"http://{joined(host, port)}/" + (f"?token={token}" if token is not None else "")
+    query = "" if token is None else f"?token={urllib.parse.quote(token, safe='')}"
+    return f"http://{joined(host, port)}/{query}"
 
 
 class Server(uvicorn.Server):
     """The page's server, which says when it can be reached, and ends its streams when it is to end."""
 
     def __init__(self, follower: Follower, host: str, token: str | None, ready: Callable[[], None]) -> None:
-        app = make_app(follower, token=token, loopback=is_loopback(host), stopping=lambda: self.should_exit)
+        app = make_app(follower, host, token=token, stopping=lambda: self.should_exit)
         # No log: addresses hold the token.
         super().__init__(
             uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=2, lifespan="off")
