@@ -178,7 +178,8 @@ def test_time_left_is_the_rest_at_the_pace_so_far():
     status = {"step": 100, "steps": 400, "seconds": 50.0}
     assert seconds_left(status, None) == 150.0
     # The first part was run elsewhere, and slower: what was seen counts.
-    assert seconds_left(status, {"step": 50, "seconds": 40.0}) == 60.0
+    assert seconds_left(status, {"step": 20, "seconds": 30.0}) == 75.0
+    assert seconds_left(status, {"step": 90, "seconds": 40.0}) == 150.0  # too short to tell
     assert seconds_left({**status, "steps": None}, None) is None
     assert seconds_left({**status, "step": 0}, None) is None
 

@@ -10,6 +10,7 @@ from gossamer.engine.status import ALIVE, RUNNING
 from gossamer.experiments.runs import ORDERLY
 from gossamer.experiments.watch.health import Health
 
+SEEN = 20.0  # seconds that must have been seen of a run before their pace tells how long the rest will take
 SILENCE = 30.0  # seconds without a word, of a run that should have said one every second
 
 Status = dict[str, Any]
@@ -99,6 +100,6 @@ def seconds_left(status: Status, anchor: Status | None) -> float | None:
     if not steps or not step:
         return None
     begun, before = 0, 0.0
-    if anchor is not None and seconds - (anchor.get("seconds") or 0.0) >= 5 and step > (anchor.get("step") or 0):
+    if anchor is not None and seconds - (anchor.get("seconds") or 0.0) >= SEEN and step > (anchor.get("step") or 0):
         begun, before = anchor["step"], anchor["seconds"]
     return float(max(0, steps - step) * (seconds - before) / (step - begun))

@@ -26,6 +26,7 @@
       make("div", { class: "agents-now" }, make("table", { id: "agents-now" })), make("ol", { id: "live-events", hidden: true }));
     const now = make("section", { id: "now", class: "grid", "aria-label": "Right now" }, network, agents);
     at("charts").before(now);
+    Plotly.Plots.resize(at("network"));  // it is in another place than it was drawn for
     state.ages = "last";
   }
 
