@@ -19,7 +19,7 @@ from gossamer.experiments.watch.page import live_script, live_style
 from gossamer.runtime.addresses import is_loopback
 
 HEARTBEAT = 15.0  # seconds after which something is sent even if nothing is new: so a lost page is noticed
-LOOK = 0.25  # seconds between two looks at whether there is anything to send
+LOOK = 0.5  # seconds between two looks at whether there is anything to send
 COOKIE = "gossamer-watch"
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
 HEADERS = {

@@ -19,7 +19,7 @@ from gossamer.runtime.launch.logs import Tail
 
 EVERY = 1.0  # seconds between two looks
 SHARE = 1 / 200  # of one core, that making models may take; where that is not enough they are made …
-SELDOM = 10.0  # … so seldom
+SELDOM = 30.0  # … so seldom
 
 Sign = tuple[int, int, int] | None  # of a file: which one it is, its size, and when it was written
 
