@@ -1,12 +1,16 @@
-"""Make the pictures of the README again: train a small comparison, write its report, photograph it in Chromium.
+"""Make the pictures of the README again: train a small comparison, write its report, photograph it in Chromium, and
+photograph the live page of a run beside it.
 
 Run from the root of the repository: python docs/pictures.py (needs the test extra, and chromium on the path).
 """
 
+import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
@@ -17,6 +21,11 @@ RUNS = (
     *("compare", "--algorithms", "sync,d-asgd,pc-asgd/theta=pv,dm-asgd", "--delay", "uniform:5,40", "--lr", "0.1"),
     *("--epochs", "60", "--eval-every", "30", "--seeds", "3", "--no-plots"),
 )
+LIVE = (
+    *("train", "--algorithm", "pc-asgd", "--theta", "pv", "--network", "clusters:3,5", "--delay", "uniform:5,40"),
+    *("--lr", "0.05", "--epochs", "400", "--eval-every", "30", "--seed", "1"),
+)
+SEEN = 1500  # of its 4800 steps, when it is photographed
 
 
 def gossamer(*arguments: str) -> None:
@@ -37,6 +46,27 @@ def photograph(browser: Browser, url: str, name: str, size: dict[str, int], show
     page.close()
 
 
+def photograph_live(browser: Browser, run: str) -> None:
+    """Train a run, and take pictures of its live page halfway."""
+    command = [sys.executable, "-m", "gossamer"]
+    train = subprocess.Popen([*command, *LIVE, "--out", run], stdout=subprocess.DEVNULL)
+    while train.poll() is None and _steps_of(run) < SEEN:
+        time.sleep(0.1)
+    watch = subprocess.Popen([*command, "watch", run, "--json"], stdout=subprocess.PIPE, text=True)
+    assert watch.stdout is not None
+    url = json.loads(watch.stdout.readline())["url"]
+    photograph(browser, url, "watch-laptop", LAPTOP)
+    photograph(browser, url, "watch-phone", PHONE)
+    for process in (watch, train):
+        process.send_signal(signal.SIGINT)
+        process.wait()
+
+
+def _steps_of(run: str) -> int:
+    status = Path(run) / "status.json"
+    return int(json.loads(status.read_text(encoding="utf-8"))["step"]) if status.exists() else 0
+
+
 def main() -> None:
     """Make all pictures."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
@@ -47,6 +77,7 @@ def main() -> None:
         photograph(browser, report.as_uri(), "report-laptop", LAPTOP)
         photograph(browser, report.as_uri(), "report-inside", LAPTOP, "#inside")
         photograph(browser, report.as_uri(), "report-phone", PHONE)
+        photograph_live(browser, f"{folder}/live")
         browser.close()
 
 

@@ -79,6 +79,7 @@ FLAGS = {
         *("--list", "--json"),
     },
     "report": {"--out", "-o", "--figures", "--open"},
+    "watch": {"--host", "--port", "--token", "--open", "--no-open", "--json"},
     "bench": {"--device", "--cases", "--steps", "--precision", "--quick", "--out", "--json"},
     "launch": {
         *("--agents", "--network", "--clusters", "--delay", "--loss", "--mixing", "--lazy", "--no-lazy"),

@@ -161,7 +161,8 @@ def test_progress_is_the_slowest_living_agents_and_a_script_may_say_how_far_it_g
 def test_samples_of_a_script_are_rows_and_grow_further_apart(tmp_path):
     samples = Samples(tmp_path)
     for second in range(2000):
-        samples.take([row(0, step=second, loss=1.5, sent=7, ages={"1": 2}), row(1, step=second + 1)], float(second))
+        said = [row(0, step=second, loss=1.5, sent=7, ages={"1": 2}), row(1, step=second + 1 if second < 9 else 0)]
+        samples.take(said, float(second))  # agent 1 dies, and begins anew
     rows = rows_of(tmp_path)
     assert rows[1]["train_loss"] == [1.5, None] and rows[1]["bytes_sent"] == [7, 0] and rows[1]["message_age"] == 2
     assert rows[1]["ages"] == [[None, 2], [None, None]] and rows[1]["accuracy"] is None

@@ -22,6 +22,7 @@ from gossamer.cli.reproduce import reproduce
 from gossamer.cli.stability import stability
 from gossamer.cli.train import train
 from gossamer.cli.tune import tune
+from gossamer.cli.watch import watch
 from gossamer.errors import UserError
 
 app = typer.Typer(
@@ -47,7 +48,7 @@ def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
     return wrapper
 
 
-for command in (train, compare, tune, network, algorithms, bounds, stability, demo, bench, reproduce, report):
+for command in (train, compare, tune, network, algorithms, bounds, stability, demo, bench, reproduce, report, watch):
     app.command()(_interruptible(command))
 # What follows the script belongs to it, flags too.
 app.command(context_settings={"allow_interspersed_args": False})(_interruptible(launch))

@@ -33,7 +33,7 @@ class StatusFile:
 
     def due(self) -> bool:
         """Say whether the last one is old enough."""
-        self._asked = time.monotonic()
+        self._asked = time.perf_counter()
         return self._asked >= self._next
 
     def write(
@@ -64,7 +64,7 @@ class StatusFile:
         }
         with contextlib.suppress(OSError, UserError):
             write_text(self._path, to_json(content) + "\n", lasting=False)
-        now = time.monotonic()
+        now = time.perf_counter()
         took = now - self._asked if self._next else 0.0
         self._next = now + min(max(EVERY, took / SHARE), 10 * EVERY)
 
@@ -75,4 +75,5 @@ def read_status(folder: Path) -> dict[str, Any] | None:
         status = json.loads((folder / STATUS_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return status if isinstance(status, dict) else None
+    known = isinstance(status, dict) and isinstance(status.get("status"), str)
+    return status if known and isinstance(status.get("time"), float | int) else None

@@ -138,17 +138,24 @@ class Training:
         """Say how far the run is, to those who look on."""
         if self._status is None:
             return
-        n, t, newest = self.network.num_agents, self.simulation.t, self._newest
+        n, newest = self.network.num_agents, self._newest
         losses = self.simulation.watch.newest
         ages = newest.ages.tolist() if newest is not None and n <= MOST_PAIRED else None
         self._status.write(
-            t,
+            self.simulation.t,
             self.seconds,
-            [{"state": ALIVE, "step": t}] * n,
+            self._agents(losses),
             status=status,
             ages=None if ages is None else [[None if age < 0 else age for age in row] for row in ages],
             losses=None if losses is None else losses.tolist(),
         )
+
+    def _agents(self, losses: Float[Tensor, " n"] | None) -> list[dict[str, Any]]:
+        """Return how each agent fares; one whose loss is not finite is marked."""
+        alive = {"state": ALIVE, "step": self.simulation.t}
+        if losses is None or bool(torch.isfinite(losses).all()):
+            return [alive] * self.network.num_agents
+        return [{**alive, "nonfinite": not math.isfinite(loss)} for loss in losses.tolist()]
 
     def _iterate(self, folder: RunFolder | None, on_step: OnStep | None) -> None:
         """Take one step, and record and save where it is time."""

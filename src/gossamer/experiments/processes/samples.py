@@ -23,11 +23,11 @@ class Samples:
         self._path, self._next, self._step = folder / "metrics.jsonl", 0.0, -1
 
     def take(self, rows: Rows, seconds: float) -> None:
-        """Take a sample, if it is time for one and the agents have moved."""
-        steps = [int(row["step"]) for row in rows if is_number(row.get("step"))]
-        if seconds < self._next or not steps or min(steps) <= self._step:
+        """Take a sample, if it is time for one and the furthest agent has moved: one that returns may be far behind."""
+        step = max((int(row["step"]) for row in rows if is_number(row.get("step"))), default=-1)
+        if seconds < self._next or step <= self._step:
             return
-        self._next, self._step = seconds + max(OFTEN, seconds / SPREAD), min(steps)
+        self._next, self._step = seconds + max(OFTEN, seconds / SPREAD), step
         with self._path.open("a", encoding="utf-8") as file:
             file.write(to_json(_sample(rows, self._step, seconds)) + "\n")
 

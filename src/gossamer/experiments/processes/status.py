@@ -75,7 +75,9 @@ class Told(Watcher):
     def _agent(self, row: dict[str, Any]) -> dict[str, Any]:
         restarts = int(row.get("restarts") or 0)
         step = int(row["step"]) if is_number(row.get("step")) else 0
-        return {"state": self._state(row, restarts), "step": step, "restarts": restarts}
+        agent = {"state": self._state(row, restarts), "step": step, "restarts": restarts}
+        loss = row.get("loss")
+        return {**agent, "nonfinite": True} if isinstance(loss, float) and not math.isfinite(loss) else agent
 
     def _state(self, row: dict[str, Any], restarts: int) -> str:
         """Return how an agent fares; a launcher sees its own ones die, others only fall silent."""

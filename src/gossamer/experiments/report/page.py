@@ -30,14 +30,14 @@ def plotly_script() -> str:
     return str(get_plotlyjs())
 
 
-def make_page(model: dict[str, Any], *, live_script: str = "", policy: str = POLICY) -> str:
-    """Return the whole page as HTML; a script for a page that is updated may be added, with the policy it needs."""
+def make_page(model: dict[str, Any], *, live_script: str = "", live_style: str = "", policy: str = POLICY) -> str:
+    """Return the whole page as HTML; one that is updated adds a script and a style, and the policy that it needs."""
     scripts = "\n".join(asset(name) for name in SCRIPTS)
     parts = {
         "POLICY": policy,
         "TITLE": html.escape(f"{model['header']['title']} · gossamer"),
         "MARKER": MARKER,
-        "STYLE": asset("style.css"),
+        "STYLE": asset("style.css") + live_style,
         "PLOTLY": _inside_script(plotly_script()),
         "MODEL": _json(model),
         "SCRIPTS": _inside_script(scripts),

@@ -189,13 +189,13 @@ def _rows(path: Path, num_agents: int) -> list[Row]:
             if number == len(lines):  # half-written: the run goes on, or was killed
                 break
             row = None
-        if not _is_row(row, num_agents):
+        if not is_row(row, num_agents):
             raise UserError(f"{path.name} is damaged in line {number}; train anew into another folder")
         rows[row["step"]] = row
     return [rows[step] for step in sorted(rows)]
 
 
-def _is_row(row: Any, num_agents: int) -> bool:
+def is_row(row: Any, num_agents: int) -> bool:
     """Say whether this is what a run writes: a step, and for each agent a number or null."""
     if not isinstance(row, dict) or not isinstance(row.get("step"), int) or not _is_number(row.get("epoch")):
         return False

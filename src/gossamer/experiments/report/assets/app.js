@@ -55,7 +55,7 @@ window.gossamerPage = (() => {
     showCommands(state);
   }
 
-  return { show, state };
+  return { show, state, inside: showInside };
 })();
 
 window.gossamerPage.show(JSON.parse(at("model").textContent));

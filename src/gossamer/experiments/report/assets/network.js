@@ -45,18 +45,20 @@ function showNetwork(state, refresh) {
   const run = state.run, plot = at("network"), network = upright(state.model.networks[run.network], plot), fills = state.model.fills;
   const ages = state.ages === "last" ? run.link_ages : run.mean_ages, links = linkAges(network, ages);
   const oldest = Math.max(1, ...links.map((link) => link.age)), many = network.agents.length > 60;
-  const colour = (agent) => fills[network.cluster_of[agent] % fills.length];
+  const dead = (agent) => Boolean(state.live) && state.live.agents[agent]?.state === "dead";
+  const ill = (agent) => Boolean(state.live) && (dead(agent) || state.live.agents[agent]?.flags.length > 0);
+  const colour = (agent) => (dead(agent) ? "#ffffff" : fills[network.cluster_of[agent] % fills.length]);
   at("network-title").textContent = network.title;
   at("network-about").textContent = `${network.num_links - network.num_late} reliable links (solid), ${network.num_late} late ones (dashed${network.num_late ? `: ${network.late.replace("late link, ", "")}` : ""}).`
     + (network.links.length < network.num_links ? ` ${network.links.length} of ${network.num_links} are drawn.` : "")
-    + (ages ? "" : " Links are coloured by their declared delay.");
+    + (!ages ? " Links are coloured by their declared delay." : state.live && state.ages === "last" ? " Coloured by the age of what agents hold right now." : "");
   const nodes = {
     x: network.agents.map(([x]) => x), y: network.agents.map(([, y]) => y), type: "scatter", mode: many ? "markers" : "markers+text",
     text: network.agents.map((_, agent) => String(agent)), textfont: { size: 12, color: INK }, name: "agents",
     customdata: network.agents.map((_, agent) => (run.agents.accuracy ? number(run.agents.accuracy[agent].at(-1), 1) : "–")),
     hovertemplate: "agent %{text}: accuracy %{customdata} %<extra></extra>",
     marker: { size: many ? 9 : 27, color: network.agents.map((_, agent) => colour(agent)), opacity: 1,
-      line: { color: network.agents.map((_, agent) => (agent === state.agent ? "#000000" : "#5b6875")), width: network.agents.map((_, agent) => (agent === state.agent ? 3.5 : 1)) } },
+      line: { color: network.agents.map((_, agent) => (ill(agent) ? "#c0291b" : agent === state.agent ? "#000000" : "#5b6875")), width: network.agents.map((_, agent) => (ill(agent) || agent === state.agent ? 3.5 : 1)) } },
   };
   const scale = { x: [null], y: [null], type: "scatter", mode: "markers", hoverinfo: "skip", name: "scale", marker: { size: 0.1, color: [0], cmin: 0, cmax: oldest,
     colorscale: AGE_SCALE, showscale: true, colorbar: { title: { text: ages ? "age" : "delay", font: { size: 11 } }, thickness: 9, len: 0.7, outlinewidth: 0, tickfont: { size: 11 } } } };
@@ -76,7 +78,7 @@ function listen(plot, act) {
 
 function showAges(state, refresh) {
   const run = state.run, ages = state.ages === "last" ? run.link_ages : run.mean_ages;
-  fillSwitch(at("ages-switch"), [{ key: "mean", title: "Whole run" }, { key: "last", title: "Last interval" }], state.ages, (key) => { state.ages = key; refresh(); });
+  fillSwitch(at("ages-switch"), [{ key: "mean", title: "Whole run" }, { key: "last", title: state.live ? "Now" : "Last interval" }], state.ages, (key) => { state.ages = key; refresh(); });
   at("ages-switch").hidden = at("ages").hidden = !ages;
   at("no-ages").hidden = Boolean(ages);
   at("no-ages").textContent = run.no_ages;
