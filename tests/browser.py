@@ -12,7 +12,7 @@ import pytest
 try:
     from playwright.sync_api import Page, sync_playwright
 except ImportError:
-    if os.environ.get("GOSSAMER_CI"):
+    if os.environ.get("BROWSER_REQUIRED"):
         raise
     pytest.skip("there is no playwright; pip install 'gossamer[test]'", allow_module_level=True)
 
@@ -23,7 +23,7 @@ INSTALL = "there is no chromium to open pages with; install it, on Debian: apt-g
 def chromium() -> str:
     """Return where Chromium is; without one the test is skipped, but never in continuous integration."""
     path = shutil.which("chromium")
-    if path is None and os.environ.get("GOSSAMER_CI"):
+    if path is None and os.environ.get("BROWSER_REQUIRED"):
         pytest.fail(INSTALL)
     if path is None:
         pytest.skip(INSTALL)

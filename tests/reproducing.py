@@ -14,7 +14,13 @@ def record(cell, seed, accuracy, *, scale="quick", **more):
     history = {"epoch": [0.0, 1.0], "accuracy": [0.1, accuracy], "spread": [0.0, 0.01], "predict": [None, [0.5, 0.7]]}
     made = {"key": cell.key, "seed": seed, "scale": scale, "settings": essence(cell.settings)}
     made |= {"accuracy": accuracy, "loss": 1.0, "status": "finished", "history": history, "seconds": 60.0}
-    made |= {"device": "CPU made up", "precision": "float32", "versions": {"gossamer": "0.0", "torch": "0.0"}}
+    made |= {
+        "bytes_sent": 1000,
+        "iterations": 10,
+        "device": "CPU made up",
+        "precision": "float32",
+        "versions": {"gossamer": "0.0", "torch": "0.0"},
+    }
     return {**made, **more}
 
 

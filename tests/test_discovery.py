@@ -1,5 +1,6 @@
 import pytest
 import torch
+from beartype.roar import BeartypeException
 
 from gossamer.errors import UserError
 from gossamer.network import NOTHING, Arrivals, broadcast, discover, graph, network
@@ -102,7 +103,7 @@ def test_a_single_agent_is_its_own_cluster():
 def test_ages_that_do_not_fit_the_links_are_refused(shape):
     # The annotation refuses some of these before the code does, but only where it is checked.
     ages = torch.zeros(shape, dtype=torch.int64)
-    with pytest.raises((UserError, TypeError)) as caught:
+    with pytest.raises((UserError, BeartypeException)) as caught:
         discover(ages, PATH)
     if isinstance(caught.value, UserError):
         assert str(tuple(shape)) in str(caught.value) and "1 or more steps" in str(caught.value)

@@ -21,8 +21,7 @@ def section_of(accuracy, scale=QUICK):
     for cell in cells:
         delay = int(cell.column.rpartition(" ")[2])
         found = [(seed, accuracy(cell.row, delay, seed)) for seed in range(3)]
-        sent = {"bytes_sent": 1000, "iterations": 10}
-        records = [record(cell, seed, value, **sent) for seed, value in found if value is not None]
+        records = [record(cell, seed, value) for seed, value in found if value is not None]
         if records:
             outcomes[cell.row, cell.column] = Outcome(cell, records)
     return Section(RECIPE, scale, "tuned", cells, outcomes)
