@@ -16,7 +16,9 @@ import pytest
 
 import gossamer as gm
 from flight import SOURCE
-from gossamer.experiments.loggers import flat, spreadsheet
+from gossamer.engine.folder import RunFolder
+from gossamer.engine.settings import make_settings
+from gossamer.experiments.loggers import flat, logged, spreadsheet
 from gossamer.experiments.loggers.flat import flatten
 
 SHORT = ("--epochs", 2, "--delay", 5, "--model", "linear", "--eval-every", 6, "--network", "clusters:2,2")
@@ -225,3 +227,13 @@ def test_a_missing_package_is_one_line_before_anything_is_trained(command, folde
 def test_an_unknown_logger_is_one_line(command, folder):
     error = command.refused("train", *SHORT, "--log", "tensorbord")
     assert "unknown logger 'tensorbord'; did you mean 'tensorboard'?" in error and list(folder.iterdir()) == []
+
+
+def test_a_row_that_comes_twice_is_logged_once(tmp_path):
+    # Rows of agents that are processes are gathered anew when a run is taken up again.
+    settings = make_settings({"log": "tensorboard"})
+    folder = RunFolder.create(tmp_path / "run", settings, gm.network("ring:4"))
+    with logged(folder, settings, []):
+        for step in (0, 6, 6, 12):
+            folder.append({"step": step, "epoch": step / 6, "accuracy": [0.5], "loss": [1.0]})
+    assert [step for step, _ in curves(folder.path)["epoch"]] == [0, 6, 12]
