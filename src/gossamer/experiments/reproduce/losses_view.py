@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from gossamer.experiments.reproduce.outcomes import Section
-from gossamer.experiments.reproduce.recommended import CEILING, losses
+from gossamer.experiments.reproduce.recommended import CEILING, Loss, losses
 from gossamer.experiments.style import COLOURS, DPI, GREY, MARKERS
 
 TITLE = "points lost to the synchronous run, seed by seed"
@@ -15,8 +15,8 @@ TITLE = "points lost to the synchronous run, seed by seed"
 
 def losses_table(section: Section) -> list[str]:
     """Return a table with a line for each case; spreads are those of the differences, so that common ones are out."""
-    found = {row: {loss.column: loss for loss in losses(section, row)} for row in section.rows if row != CEILING}
-    rows = [row for row in found if found[row]]
+    found = _by_row(section)
+    rows = list(found)
     if not rows:
         return []
     lines = [
@@ -33,11 +33,17 @@ def losses_table(section: Section) -> list[str]:
     return lines
 
 
+def _by_row(section: Section) -> dict[str, dict[str, Loss]]:
+    """Return the losses by row and column, of the rows that have any."""
+    found = {row: losses(section, row) for row in section.rows if row != CEILING}
+    return {row: {loss.column: loss for loss in each} for row, each in found.items() if each}
+
+
 def draw_losses(sections: Sequence[Section]) -> Figure:
     """Draw a line for each case, a mark for each rule, and how much may be lost."""
     section = sections[0]
-    rows = [row for row in section.rows if row != CEILING and losses(section, row)]
-    found = {row: {loss.column: loss for loss in losses(section, row)} for row in rows}
+    found = _by_row(section)
+    rows = list(found)
     columns = [column for column in section.columns if any(column in found[row] for row in rows)]
     figure = Figure(figsize=(8.4, 2.2 + 0.42 * len(columns)), dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
