@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,12 +18,40 @@ SCRIPT = Path(__file__).parent / "faulty_agent.py"
 SOURCE = str(Path(gossamer.__file__).parents[1])
 
 
+class Stalls:
+    """How long the machine itself stood still: a thread that sleeps and notes by how much it overslept."""
+
+    NAP = 0.01
+
+    def __init__(self) -> None:
+        self._overslept: list[tuple[float, float]] = []
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        before = time.monotonic()
+        while not self._done.wait(self.NAP):
+            now = time.monotonic()
+            self._overslept.append((now, now - before - self.NAP))
+            before = now
+
+    def longest(self, begin: float, end: float) -> float:
+        """The longest stall whose end lies in a span."""
+        return max((length for at, length in self._overslept if begin <= at <= end), default=0.0)
+
+    def close(self) -> None:
+        self._done.set()
+        self._thread.join()
+
+
 class Flight:
     """Four agents that are under way."""
 
     def __init__(self, folder: Path, *launch: str, script: tuple[str, ...] = (), agents: int = 4) -> None:
         self.folder, self.agents = folder, agents
         self.watched_until = 0.0  # when `end` let the agents go on faster
+        self.stalls = Stalls()
         self.data = folder / "data"
         self.data.mkdir(parents=True)
         command = [sys.executable, "-m", "gossamer", "launch", "--network", f"complete:{agents}", "--json"]
@@ -104,6 +133,7 @@ def flight(folder: Path, *launch: str, **options) -> Iterator[Flight]:
     try:
         yield run
     finally:
+        run.stalls.close()
         if run.process.poll() is None:
             run.process.send_signal(signal.SIGTERM)
             try:

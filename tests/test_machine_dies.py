@@ -17,12 +17,17 @@ POINT = 0.01
 
 
 def assert_undisturbed(run: Flight, survivors: list[int], fault: float, until: float) -> None:
-    """Survivors' longest gap after a fault is no longer than twice their longest gap before it."""
+    """Survivors' longest gap after a fault is no longer than twice their longest before it.
+
+    What the machine itself stood still meanwhile (others share it) is not the agents' and comes on top.
+    """
+    stall = run.stalls.longest(fault, until)
     for rank in survivors:
         times = run.times(rank)
         before, after = gaps(times, times[5], fault), gaps(times, fault, until)
         assert len(after) > 20, f"agent {rank} made {len(after)} steps"
-        assert max(after) <= 2 * max(before), f"agent {rank}: {max(after):.3f} s after, {max(before):.3f} s before"
+        found = f"agent {rank}: {max(after):.3f} s after, {max(before):.3f} s before, the machine stood {stall:.3f} s"
+        assert max(after) <= 2 * max(before) + stall, found
 
 
 def shared_memory_of(run_id: str) -> list[Path]:
@@ -120,18 +125,20 @@ def book_of(run: Flight) -> int:
 @pytest.mark.timeout(600)
 def test_a_partition_heals(tmp_path, undisturbed):
     faults = f"partition:0,1/2,3@{WARM}..{WARM + 90}"
+    watched = WARM + 150  # later steps are not paced, and then a glance of the scheduler elsewhere is many steps long
     with flight(tmp_path, "--faults", faults, "--record", str(tmp_path / "t.csv"), script=("--pace", "0.04")) as run:
-        run.wait_for_step(WARM + 150)
+        run.wait_for_step(watched)
         run.end()
         rows = [tuple(map(int, line.split(","))) for line in (tmp_path / "t.csv").read_text().splitlines()[1:]]
-        # A row is written where an age changes, so the last one of a link holds to the end.
+        rows = [row for row in rows if row[0] <= watched]
         across = {(sender, to): [] for sender in range(4) for to in range(4) if (sender < 2) != (to < 2)}
         for step, sender, to, age in rows:
             across.get((sender, to), []).append((step, age))
         for ages in across.values():
             apart = [age for step, age in ages if WARM + 50 <= step < WARM + 90]
             assert not apart or min(apart) > 30
-            assert ages[-1][0] >= WARM + 80 and ages[-1][1] <= 5
+            healed = [age for step, age in ages if step >= WARM + 80]  # a row is written where an age changes
+            assert healed and min(healed) <= 5 and healed[-1] < 30
         inside = [age for step, sender, to, age in rows if (sender < 2) == (to < 2) and step > 10]
         assert not inside or sorted(inside)[len(inside) // 2] <= 2
         assert run.accuracy() >= undisturbed - POINT
