@@ -158,6 +158,23 @@ def test_a_trial_of_other_length_keeps_its_shape():
     assert at_length(settings, 10).warmup == pytest.approx(0.5) and settings.warmup == pytest.approx(1.5)
 
 
+def test_a_rate_is_looked_for_with_the_first_model_whatever_the_net():
+    trials = {trial.model for cell in cells_of("table-2", "quick", ["tuned"]) for trial in cell.tune_on}
+    models = {cell.settings.model for cell in cells_of("table-2", "quick", ["tuned"])}
+    assert trials == {"preresnet:20"} < models
+
+
+def test_the_atlas_takes_rates_of_a_delay_that_is_no_smaller():
+    seen = {}
+    for cell in cells_of("delay-atlas", "quick", ["tuned"]):
+        if cell.row == "d-asgd":
+            (trial,) = cell.tune_on
+            seen[int(cell.settings.delay)] = int(trial.delay)
+            assert trial.epochs == cell.settings.epochs == SCALES["quick"].short_epochs
+            assert trial.warmup == cell.settings.warmup
+    assert seen == {0: 0, 1: 5, 2: 5, 5: 5, 10: 20, 20: 20, 40: 60, 60: 60, 100: 100}
+
+
 # The store.
 
 

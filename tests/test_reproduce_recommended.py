@@ -57,6 +57,20 @@ def test_the_worst_case_is_named_with_its_limit():
     assert "0.90" in verdict.sentence and "tau 60; at most 0.5" in verdict.sentence
 
 
+def test_each_length_is_counted_by_itself():
+    section = section_of(lambda row, delay, seed: {CEILING: 0.9, OURS: 0.896}.get(row))  # within at tau 60 alone
+    sentence = judge(section).sentence
+    for place in ("preresnet:20 for 30 epochs", "preresnet:20 for 200 epochs", "preresnet:110 for 100 epochs"):
+        assert f"2 of 4 cases of {place}" in sentence
+
+
+def test_long_runs_are_made_for_few_rules():
+    rows = {}
+    for cell in RECIPE.cells_of(QUICK, ["tuned"]):
+        rows.setdefault(cell.settings.epochs, set()).add(cell.row)
+    assert rows[200] == {CEILING, OURS} < rows[100] < rows[30]
+
+
 def test_the_nearest_rival_and_the_bytes_are_told():
     def accuracy(row, delay, seed):
         return {CEILING: 0.9, OURS: 0.899, "D-ASGD": 0.8, "C-ASGD": 0.85}.get(row)

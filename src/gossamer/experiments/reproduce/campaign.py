@@ -17,6 +17,7 @@ from gossamer.experiments.reproduce.scales import Scale
 from gossamer.experiments.reproduce.store import Record, Store
 
 OnRun = Callable[[str, int, int], OnStep | None]  # of what is run, its steps, and how many runs are there
+EPOCHS_PER_LOOK = 3  # at least; in a short run each evaluation is as long as an epoch
 TRIALS = 4  # about so many runs' time goes into the search for one rate
 
 
@@ -71,7 +72,8 @@ class Campaign:
                         yield f"{cell.row} at rate {trial.lr:g}, {trial.epochs} epochs", self._job(trial, 0)
                 if self.store.find(settled.key, seed) is None:
                     settings = dataclasses.replace(settled.settings, seed=seed)
-                    job = self._job(settings, self.scale.evaluations, timed=cell.timed)
+                    looks = min(self.scale.evaluations, max(1, settings.epochs // EPOCHS_PER_LOOK))
+                    job = self._job(settings, looks, timed=cell.timed)
                     yield f"{cell.label}, seed {seed}", job
 
     def _job(self, settings: Settings, evaluations: int, *, timed: bool = False) -> Job:

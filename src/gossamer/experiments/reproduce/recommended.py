@@ -28,24 +28,26 @@ ROWS = {
     "DASGD-IS": "dasgd-is",
 }
 AT_THE_CEILINGS_RATE = (OURS, "DM-ASGD, gain auto")
-FEW = (CEILING, OURS)  # of a deep net, which takes five times as long: it is there to see whether depth matters
+FEW = (CEILING, OURS)  # where runs take long: they are there to see whether length and depth matter
+SOME = (*FEW, "DC-S3GD", "C-ASGD")  # with the rivals that come nearest in short runs
 PARTS = ("iid", "dirichlet:0.3")
 LIMITS = {20: 0.3, 60: 0.5}  # points that may be lost to the synchronous run, by delay
 
 
 def recommended_cells(scale: Scale, protocol: str) -> list[Cell]:
-    """Return all rows for the scale's own model, at its own length and a longer one, and few for the deep one.
+    """Return all rows for the scale's own model at its own length, and fewer the longer or deeper it gets.
 
     The shorter a run, the larger the rate that it needs, and the more it gains from every agent's gradient at once.
     """
-    places = [(FIRST_MODEL, epochs) for epochs in dict.fromkeys((scale.long_epochs, scale.epochs))]
-    places += [(DEEP, scale.long_epochs)] if DEEP in scale.models else []
+    places = [(FIRST_MODEL, scale.epochs, tuple(ROWS))]
+    places += [(FIRST_MODEL, epochs, rows) for epochs, rows in zip(scale.long_epochs, (SOME, FEW), strict=False)]
+    places += [(DEEP, scale.long_epochs[0], FEW)] if DEEP in scale.models else []
     return [
         _cell(scale, protocol, Setting(model=model, delay=delay, partition=part), epochs, row)
-        for model, epochs in places
+        for model, epochs, rows in places
         for part in PARTS
         for delay in LIMITS
-        for row in (FEW if model == DEEP else ROWS)
+        for row in rows
     ]
 
 
@@ -73,6 +75,11 @@ class Loss:
     def within(self) -> bool:
         """Whether that is as little as was asked for."""
         return self.points <= self.limit
+
+    @property
+    def place(self) -> str:
+        """The column's model and length."""
+        return " for ".join(self.column.split(", ")[:2])
 
     @property
     def text(self) -> str:
@@ -114,14 +121,21 @@ def judge_recommended(section: Section) -> Verdict:
         return Verdict(OPEN, f"Not run: both {CEILING} and {OURS} are needed.")
     word = HOLDS if all(loss.within for loss in ours) else FAILS
     worst = max(ours, key=lambda loss: loss.points - loss.limit)
-    within = sum(loss.within for loss in ours)
     missing = len(section.columns) - len(ours)
     rest = f" ({missing} more are not run)" if missing else ""
     return Verdict(
         word,
-        f"{word[:1].upper()}{word[1:]}: in {within} of {len(ours)} cases{rest} {OURS} loses no more to the synchronous "
-        f"run than it may; the most, measured by its limit, is {worst}.{_next_best(section)}{_bytes(section)}",
+        f"{word[:1].upper()}{word[1:]}: {OURS} loses no more to the synchronous run than it may in "
+        f"{_by_place(ours)}{rest}; the most, measured by its limit, is {worst}.{_next_best(section)}{_bytes(section)}",
     )
+
+
+def _by_place(ours: list[Loss]) -> str:
+    """Return how many cases are within their limits, for each model and length."""
+    places: dict[str, list[bool]] = {}
+    for loss in ours:
+        places.setdefault(loss.place, []).append(loss.within)
+    return ", ".join(f"{sum(within)} of {len(within)} cases of {place}" for place, within in places.items())
 
 
 def _next_best(section: Section) -> str:

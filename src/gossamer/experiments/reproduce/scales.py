@@ -35,7 +35,8 @@ class Scale:
     tasks: Mapping[str, str]
     examples: int  # of the training data
     epochs: int
-    long_epochs: int  # where it matters how long a run is
+    short_epochs: int  # where there are more than a thousand runs
+    long_epochs: tuple[int, ...]  # where it matters how long a run is
     batch: int
     lr: float  # the common one of the paper's protocol
     schedule: str
@@ -54,7 +55,8 @@ SCALES = {
         tasks={"CIFAR-10": "digits"},
         examples=1438,
         epochs=15,
-        long_epochs=15,
+        short_epochs=15,
+        long_epochs=(),
         batch=16,
         lr=0.1,
         schedule="step:0.8",
@@ -69,7 +71,8 @@ SCALES = {
         tasks={"CIFAR-10": "cifar10", "CIFAR-100": "cifar100"},
         examples=50_000,
         epochs=30,
-        long_epochs=100,
+        short_epochs=10,
+        long_epochs=(100, 200),
         batch=128,
         lr=0.1,
         schedule="step:0.8",
@@ -84,7 +87,8 @@ SCALES = {
         tasks={"CIFAR-10": "cifar10", "CIFAR-100": "cifar100"},
         examples=50_000,
         epochs=200,
-        long_epochs=200,
+        short_epochs=200,
+        long_epochs=(),
         batch=128,
         lr=0.01,
         schedule="step:0.8",
@@ -163,14 +167,13 @@ def takes_server_momentum(name: str) -> bool:
 
 
 def trial_settings(scale: Scale, where: Setting, text: str) -> tuple[Settings, ...]:
-    """Return where a rule's rate is looked for: on held-out data of the first data set, dealt out evenly.
+    """Return where a rule's rate is looked for: with the first model, on held-out first data, dealt out evenly.
 
-    A rate depends on the rule, the delay, the network and the kind of model far more than on which of two sets of
-    images, on who has which, and on the depth. A prediction carries the momentum tau steps forward, which may be too
-    far: such rules are tried without it too.
+    A rate depends on the rule, the delay and the network far more than on which of two sets of images, on who has
+    which, and on which net with BatchNorm it is. A prediction carries the momentum tau steps forward, which may be
+    too far: such rules are tried without it too.
     """
-    model = FIRST_MODEL if where.model == DEEP else where.model
-    place = dataclasses.replace(where, model=model, data=FIRST_DATA, partition=FIRST_PART)
+    place = dataclasses.replace(where, model=FIRST_MODEL, data=FIRST_DATA, partition=FIRST_PART)
     trial = dataclasses.replace(settings_for(scale, "tuned", place, text), validation=HELD_OUT, seed=0)
     predicts = issubclass(algorithm_class(trial.algorithm), Predicting)
     return (trial, dataclasses.replace(trial, momentum=0.0)) if predicts else (trial,)
