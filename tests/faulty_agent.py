@@ -18,6 +18,7 @@ parser.add_argument("folder", type=Path)
 parser.add_argument("--pace", type=float, default=0.08, help="seconds that a step takes at least, while it is watched")
 parser.add_argument("--save-every", type=int, default=0, help="steps between two checkpoints; 0: none")
 given = parser.parse_args()
+LR, COOLING = 0.2, 150  # in its last steps the rate falls to nothing: the noise of batches is no fault
 UNWATCHED = 0.01  # the pace once the test has seen enough; more than a step takes, so that agents stay together
 
 torch.set_num_threads(1)
@@ -29,7 +30,7 @@ torch.manual_seed(0)
 train, test = load_digits()
 x, y = train.x[agent.rank :: agent.num_agents], train.y[agent.rank :: agent.num_agents]
 model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10))
-optimizer = gm.optim.Decentralized(model.parameters(), lr=0.2, momentum=0.5, agent=agent)
+optimizer = gm.optim.Decentralized(model.parameters(), lr=LR, momentum=0.5, agent=agent)
 
 begun_at, origin = optimizer.steps_done, "neighbour" if optimizer.steps_done else "start"
 (given.folder / f"{agent.rank}").mkdir(parents=True, exist_ok=True)
@@ -55,6 +56,8 @@ times = (given.folder / f"times-{agent.rank}.txt").open("a")
 draws = torch.Generator().manual_seed(agent.rank)
 due = time.monotonic()
 while (last := last_step()) is None or optimizer.steps_done < last:
+    for group in optimizer.param_groups:
+        group["lr"] = LR * (1.0 if last is None else min(1.0, (last - optimizer.steps_done) / COOLING))
     batch = torch.randint(len(x), (16,), generator=draws)
     optimizer.zero_grad()
     loss = torch.nn.functional.cross_entropy(model(x[batch]), y[batch])

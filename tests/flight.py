@@ -102,10 +102,10 @@ class Flight:
         os.kill(self.pid(rank), number)
         return time.monotonic()
 
-    def end(self, at_least: int = 400, seconds: float = 120) -> dict:
+    def end(self, at_least: int = 450, seconds: float = 120) -> dict:
         """Let all agents make some more steps and end well; return what the launcher says."""
         self.watched_until = time.monotonic()
-        last = max(at_least, *(self.step(rank) + 60 for rank in range(self.agents)))
+        last = max(at_least, *(self.step(rank) + 160 for rank in range(self.agents)))
         (self.data / "new").write_text(str(last))
         (self.data / "new").replace(self.data / "last-step")
         out, err = self.process.communicate(timeout=seconds)
