@@ -22,7 +22,7 @@ from gossamer.runtime.transport.sockets import Sockets
 NO_RUN = run_digest("")
 
 
-def until(condition, seconds=8.0):
+def until(condition, seconds=20.0):
     """Wait until something is so, and return it; fail when that takes too long."""
     end = time.monotonic() + seconds
     while not (found := condition()):
