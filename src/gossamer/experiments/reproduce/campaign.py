@@ -17,7 +17,7 @@ from gossamer.experiments.reproduce.scales import Scale
 from gossamer.experiments.reproduce.store import Record, Store
 
 OnRun = Callable[[str, int, int], OnStep | None]  # of what is run, its steps, and how many runs are there
-EPOCHS_PER_LOOK = 3  # at least; in a short run each evaluation is as long as an epoch
+EPOCHS_PER_LOOK = 3  # at least: where there are a thousand short runs, only their ends are of interest
 TRIALS = 4  # about so many runs' time goes into the search for one rate
 
 

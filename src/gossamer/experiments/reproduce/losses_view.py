@@ -24,11 +24,13 @@ def losses_table(section: Section) -> list[str]:
         "",
     ]
     lines += [f"| | at most | {' | '.join(rows)} |", f"|---|---:|{'---:|' * len(rows)}"]
+    meant = {(cell.row, cell.column) for cell in section.cells}
     for column in section.columns:
-        here = [found[row].get(column) for row in rows]
-        limits = {f"{loss.limit:g}" for loss in here if loss is not None}
+        here = {row: found[row].get(column) for row in rows}
+        limits = {f"{loss.limit:g}" for loss in here.values() if loss is not None}
         if limits:
-            cells = ["not run" if loss is None else loss.text for loss in here]
+            empty = {row: "not run" if (row, column) in meant else "-" for row in rows}
+            cells = [empty[row] if loss is None else loss.text for row, loss in here.items()]
             lines.append(f"| {column} | {limits.pop()} | {' | '.join(cells)} |")
     return lines
 

@@ -231,8 +231,8 @@ _ALL = (
         needs=_FIRST_CASE,
         protocols=("tuned",),
         reading=f"Runs are short, {SCALES['quick'].short_epochs} epochs at scale quick, and short runs lose more to "
-        "delay than long ones do. Rates are looked for at tau 0, 5, 20, 60 and 100; a delay between takes the rate of "
-        "the next larger one. "
+        f"delay than long ones do. Rates are looked for at tau {', '.join(map(str, ATLAS_TUNED))}; a delay between "
+        "takes the rate of the next larger one. "
         "With skewed labels BatchNorm's statistics are taken anew before each evaluation: an agent's own ones "
         "fit its own data only, and would hide what its parameters know (`norm_stats=recalibrated`).",
     ),

@@ -29,7 +29,7 @@ ROWS = {
 }
 AT_THE_CEILINGS_RATE = (OURS, "DM-ASGD, gain auto")
 FEW = (CEILING, OURS)  # where runs take long: they are there to see whether length and depth matter
-SOME = (*FEW, "DC-S3GD", "C-ASGD")  # with the rivals that come nearest in short runs
+SOME = (*FEW, "DC-S3GD", "C-ASGD")  # with the rivals that come nearest by the paper's protocol
 PARTS = ("iid", "dirichlet:0.3")
 LIMITS = {20: 0.3, 60: 0.5}  # points that may be lost to the synchronous run, by delay
 
@@ -139,9 +139,11 @@ def _by_place(ours: list[Loss]) -> str:
 
 
 def _next_best(section: Section) -> str:
-    """Name the rival with the smallest worst loss, among those that are there wherever most are."""
+    """Name the rival with the smallest worst loss, where all of them are to be run and among those that were."""
     rivals = [row for row in section.rows if row not in (CEILING, *AT_THE_CEILINGS_RATE)]
-    found = {row: losses(section, row) for row in rivals}
+    meant = {(cell.row, cell.column) for cell in section.cells}
+    shared = [column for column in section.columns if all((row, column) in meant for row in rivals)]
+    found = {row: [loss for loss in losses(section, row) if loss.column in shared] for row in rivals}
     most = max(map(len, found.values()), default=0)
     worst = {row: max(loss.points for loss in each) for row, each in found.items() if most and len(each) == most}
     if not worst:
