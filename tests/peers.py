@@ -53,15 +53,16 @@ def has(sockets, peer, sequence, incarnation=None):
 
 
 @contextlib.contextmanager
-def several(count, length, open_=True, **settings):
-    """Yield so many agents that know each other, and the table of where they are."""
+def several(count, length, open_=True, known=True, **settings):
+    """Yield so many agents and the table of where they are, which is empty unless they know each other."""
     where: dict[int, str] = {}
     agents = [Sockets(rank, count, 100, where=where.get, **settings) for rank in range(count)]
     try:
         for agent in agents:
             if open_:
                 agent.open(length)
-        where.update({rank: agent.endpoint for rank, agent in enumerate(agents)})
+        if known:
+            where.update({rank: agent.endpoint for rank, agent in enumerate(agents)})
         yield agents, where
     finally:
         for agent in agents:
@@ -70,10 +71,10 @@ def several(count, length, open_=True, **settings):
 
 @contextlib.contextmanager
 def raw(kind, **options):
-    """Yield a bare socket of ZeroMQ that waits for at most 8 seconds."""
+    """Yield a bare socket of ZeroMQ that waits for at most 20 seconds."""
     with zmq.Context() as context:
         made = context.socket(kind)
-        made.linger, made.rcvtimeo, made.sndtimeo = 0, 8_000, 8_000
+        made.linger, made.rcvtimeo, made.sndtimeo = 0, 20_000, 20_000
         for name, value in options.items():
             setattr(made, name, value)
         try:
@@ -120,7 +121,7 @@ class Child:
 
 
 def _main(settings):
-    threading.Timer(60, os._exit, [1]).start()  # whatever becomes of the test
+    threading.Timer(120, os._exit, [1]).start()  # whatever becomes of the test
     length, incarnation = settings["length"], settings["incarnation"]
     key = bytes.fromhex(settings["key"]) if settings.get("key") else None
     busy = []

@@ -3,6 +3,7 @@ import time
 
 import pytest
 import torch
+import zmq
 
 from gossamer.errors import UserError
 from gossamer.runtime.transport import sockets
@@ -55,38 +56,40 @@ def test_a_payload_of_another_length_is_a_mistake():
         publish(agents[0], 0, 100, 0, LENGTH)
 
 
-def test_a_message_leaves_when_it_is_published_and_not_at_the_next_tick(monkeypatch):
+@pytest.mark.parametrize("zeromq", ["says when it has sent", "never says"])
+def test_a_message_leaves_when_it_is_published_and_not_at_the_next_tick(zeromq, monkeypatch):
     monkeypatch.setattr(sockets, "TICK", 60.0)
+    if zeromq == "never says":  # the receiver may ask for the next message before it does
+        monkeypatch.setattr(zmq.MessageTracker, "done", False)
     where = {}
     agents = [Sockets(rank, 2, 100, where=where.get) for rank in range(2)]
     try:
         where.update({rank: agent.endpoint for rank, agent in enumerate(agents)})
         for agent in agents:
             agent.open(LENGTH)
-        for sequence in range(3):
+        for sequence in range(20):
             publish(agents[0], 0, 100, sequence, LENGTH)
             until(lambda: has(agents[1], 0, sequence))  # noqa: B023
+        assert len(agents[0]._outbox.buffers) <= 1 + KEPT + 1
     finally:
         for agent in agents:
             agent.close()
 
 
 def test_the_newest_wins_when_the_receiver_was_away():
-    with several(2, LENGTH) as (agents, where):
-        there = where.pop(0)
+    with several(2, LENGTH, known=False) as (agents, where):
         for sequence in range(10):
             publish(agents[0], 0, 100, sequence, LENGTH)
-        where[0] = there
+        where[0] = agents[0].endpoint
         letter = until(lambda: agents[1].latest(0))
         assert letter.stamp.sequence == 9 and sequences(agents[1], 0, 9) == [9]
 
 
 def test_in_order_the_kept_ones_come_oldest_first_and_the_last_are_held():
-    with several(2, LENGTH, in_order=True) as (agents, where):
-        there = where.pop(0)
+    with several(2, LENGTH, known=False, in_order=True) as (agents, where):
         for sequence in range(10):
             publish(agents[0], 0, 100, sequence, LENGTH)
-        where[0] = there
+        where[0] = agents[0].endpoint
         until(lambda: has(agents[1], 0, 9))
         kept = [7, 8, 9]
         assert len(kept) == KEPT and sequences(agents[1], 0, 9) == kept
@@ -208,7 +211,7 @@ def test_a_fault_in_where_is_counted_and_survived(caplog):
 
 
 def test_a_shifted_clock_is_found_to_within_the_round_trip():
-    shift = 10**9
+    shift = 10**12  # more than any round trip
     where = {}
     begun = time.monotonic_ns()
     here = Sockets(0, 2, 100, where=where.get)
@@ -260,7 +263,7 @@ def test_closing_takes_no_time_and_leaves_no_thread():
         publish(agents[0], 0, 100, 1, LENGTH)
         until(lambda: all(has(agent, 0, 1) for agent in agents[1:]))
         begun = time.monotonic()
-    assert time.monotonic() - begun < 2
+    assert time.monotonic() - begun < 8  # not as long as messages to the dead would be kept
     publish(agents[0], 0, 100, 2, LENGTH)  # harmless, if useless
     assert not [thread for thread in set(threading.enumerate()) - before if thread.name.startswith("gossamer")]
 
@@ -283,7 +286,7 @@ def test_who_flushes_before_it_leaves_leaves_its_last_message(monkeypatch):
         slow_to_answer(monkeypatch, 0.2)
         for sequence in range(1, 4):  # more than one that has not left
             publish(agents[0], 0, 100, sequence, LENGTH)
-        agents[0].flush(8.0)
+        agents[0].flush(30.0)
         agents[0].close()
         assert all(has(agents[rank], 0, 3) for rank in (1, 2))
 
@@ -296,8 +299,8 @@ def test_a_flush_does_not_wait_for_who_has_left_and_not_for_ever():
         agents[1].close()
         publish(agents[0], 0, 100, 1, LENGTH)
         begun = time.monotonic()
-        agents[0].flush(8.0)
-        assert time.monotonic() - begun < 6
+        agents[0].flush(60.0)
+        assert time.monotonic() - begun < 40
     with several(2, LENGTH) as (agents, _):
         publish(agents[0], 0, 100, 0, LENGTH)
         until(lambda: has(agents[1], 0, 0))
@@ -305,4 +308,4 @@ def test_a_flush_does_not_wait_for_who_has_left_and_not_for_ever():
         publish(agents[0], 0, 100, 1, LENGTH)
         begun = time.monotonic()
         agents[0].flush(0.3)
-        assert 0.3 <= time.monotonic() - begun < 6
+        assert 0.3 <= time.monotonic() - begun < 10

@@ -118,10 +118,11 @@ def test_at_most_one_answer_is_on_its_way_to_a_client():
                 """Ask for anything over and over; return which requests were answered."""
                 for number in range(settled + 1, until_number):
                     client.send(request(ask(number, settled)))
-                answers = []
-                while client.poll(300):
-                    answers.append(unpack_reply(client.recv_multipart()[0]).number)
-                return answers
+                client.send(request(Probe(number)))  # is answered after all requests were read
+                replies = []
+                while not any(isinstance(reply, Echo) for reply in replies) or client.poll(300):
+                    replies.append(unpack_reply(client.recv_multipart()[0]))
+                return [reply.number for reply in replies if isinstance(reply, Answer)]
 
             assert len(numbers(0, 6)) == 1  # however often it asked
             assert numbers(0, 9) == []
@@ -153,7 +154,13 @@ def test_a_frame_that_is_too_long_ends_the_connection_only():
         client.send(bytes(1_000_000))
         publish(agents[0], 0, 100, 1, LENGTH)
         until(lambda: has(agents[1], 0, 1))
-        client.send(request(Probe(3)))  # over the next connection
+
+        def probed():
+            """Probe over the next connection, as soon as ZeroMQ knows that it needs one: till then, probes are lost."""
+            client.send(request(Probe(3)))
+            return client.poll(200)
+
+        until(probed)
         assert unpack_reply(client.recv()).sent == 3
         assert not agents[0].counts
 
@@ -231,7 +238,8 @@ def test_nonsense_from_servers_is_counted_and_nothing_of_it_is_held(monkeypatch)
         until(lambda: has(agent, 0, 6))
 
 
-def test_what_is_corrupt_stale_or_not_asked_for_is_counted_and_not_held():
+def test_what_is_corrupt_stale_or_not_asked_for_is_counted_and_not_held(monkeypatch):
+    monkeypatch.setattr(asking, "ASK_AGAIN", 60.0)  # each request is asked once, however slow this is
     with asked_by_agent() as (agent, server):
         connection, asked = next_ask(server)
         for number in (0, asked.number + 1, 2**64 - 1):
@@ -271,7 +279,9 @@ def test_a_message_that_is_too_long_is_never_held(monkeypatch):
         connection, asked = next_ask(server)
         head, body = answer(asked.number)
         server.send_multipart([connection, head, body + bytes(2_000)])
-        connection_after, asked = next_ask(server)
-        assert connection_after != connection and agent.latest(0) is None
+        connection_after = connection
+        while connection_after == connection:  # it may have asked once more before the answer came
+            connection_after, asked = next_ask(server)
+        assert agent.latest(0) is None
         server.send_multipart([connection_after, *answer(asked.number)])
         until(lambda: has(agent, 0, 1))

@@ -61,7 +61,8 @@ def test_a_stopped_receiver_costs_its_sender_neither_memory_nor_time():
             most_buffers = 1 + KEPT + 1
             assert len(parent._outbox.buffers) <= most_buffers
             assert grown < (most_buffers + 4) * length  # one more is in the system's hands, and Python needs a little
-            assert statistics.median(seconds) < 0.01 and max(seconds) < 0.5
+            # The machine may stand still now and then; a sender that waits does so again and again.
+            assert statistics.median(seconds) < 0.01 and sorted(seconds)[-10] < 0.5
             publish(parent, 0, 100, count, length)
             os.kill(child.process.pid, signal.SIGCONT)
             until(lambda: child()["sequence"] == count)

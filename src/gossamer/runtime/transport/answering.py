@@ -27,6 +27,7 @@ class _Asker:
     connection: bytes
     ask: Ask | None = None
     answered: int = 0  # the request that was last answered
+    loan: Loan | None = None  # with what
     since: float = 0.0
 
 
@@ -78,6 +79,8 @@ class Answering:
         if asker is None or asker.connection != connection:  # what was sent over the last connection is lost with it
             asker = self._askers[peer] = _Asker(connection)
         asker.ask = request
+        if asker.loan is not None and request.settled >= asker.answered:
+            asker.loan.arrived = True
 
     def _echo(self, connection: bytes, probe: Probe, arrived: int) -> None:
         echo = pack_reply(Echo(probe.sent, arrived, self._clock(), self._incarnation))
@@ -98,7 +101,7 @@ class Answering:
             if loan is not None:
                 asker.ask = None
                 if self._send(outbox, asker.connection, ask.number, loan):
-                    asker.answered, asker.since = ask.number, time.monotonic()
+                    asker.answered, asker.loan, asker.since = ask.number, loan, time.monotonic()
 
     def all_have(self, newest: Order | None) -> bool:
         """Say whether every peer has this message, as its next request says, or is gone."""

@@ -1,8 +1,8 @@
 """What an agent has published: the last few messages, in buffers that are used again and again.
 
-A buffer is free when its message is no longer among the last KEPT and when ZeroMQ has sent all of it. At most as many
-messages as there are peers are lent to ZeroMQ at a time, so there are never more than peers + KEPT + 1 buffers, however
-many receivers are stopped.
+A buffer is free when its message is no longer among the last KEPT and when all of it was sent. The receiver may say so
+before ZeroMQ does. At most as many messages as there are peers are lent to ZeroMQ at a time, so there are never more
+than peers + KEPT + 1 buffers, however many receivers are stopped.
 """
 
 import threading
@@ -33,11 +33,12 @@ class Loan:
 
     message: Published
     sent: Callable[[], bool] | None = None  # not handed over yet
+    arrived: bool = False  # says the receiver
 
     @property
     def over(self) -> bool:
         """Say whether the buffer is no longer needed for this."""
-        return self.sent is not None and self.sent()
+        return self.arrived or (self.sent is not None and self.sent())
 
 
 class Outbox:
