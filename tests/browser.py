@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ except ImportError:
     pytest.skip("there is no playwright; pip install 'gossamer[test]'", allow_module_level=True)
 
 LAPTOP, PHONE = (1366, 900), (390, 844)
+PATIENCE = 90_000  # milliseconds: a browser starts in one second, or in many where others want the machine too
 INSTALL = "there is no chromium to open pages with; install it, on Debian: apt-get install chromium"
 
 
@@ -47,6 +49,16 @@ class Opened:
         """Return how many lines there are on the screen, in the picture that plotly has made."""
         return self.page.locator(f"{selector} .scatterlayer path.js-line").count()
 
+    def until(self, script: str, seconds: float = 120.0) -> None:
+        """Wait until something is true on the page, whose policy keeps Playwright's own way of waiting out.
+
+        A page that costs much is made anew twice a minute at most, which is what the patience has to cover.
+        """
+        deadline = time.monotonic() + seconds
+        while not self.page.evaluate(script):
+            assert time.monotonic() < deadline, script
+            self.page.wait_for_timeout(100)
+
     def assert_quiet(self, origin: str) -> None:
         """Insist that nothing was complained about and nothing asked for beyond the page's own origin."""
         assert self.complaints == []
@@ -58,10 +70,10 @@ def opened(url: str, size: tuple[int, int] = LAPTOP) -> Iterator[Opened]:
     """Open an address at the size of a screen, with the network of the browser cut off for others to notice."""
     with sync_playwright() as playwright:
         # As root, which continuous integration is, Chromium has no sandbox.
-        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"], timeout=PATIENCE)
         width, height = size
         page = browser.new_page(viewport={"width": width, "height": height}, has_touch=width < 600)
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(PATIENCE)
         seen = Opened(page)
         page.on("console", lambda message: _complain(seen, message))
         page.on("pageerror", lambda error: seen.complaints.append(str(error)))

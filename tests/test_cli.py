@@ -293,6 +293,7 @@ def test_the_demo_is_a_comparison_of_the_family(command, tmp_path, monkeypatch):
     assert list((tmp_path / "reports/demo").glob("*.png")) and (tmp_path / "reports/demo/results.json").is_file()
 
 
+@pytest.mark.timeout(600)
 def test_json_is_plain_ascii_and_a_terminal_without_signs_is_no_reason_to_fail():
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     for arguments in (["network", "--json"], ["network", "paper-1"], ["algorithms"], ["train", "--help"]):

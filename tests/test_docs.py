@@ -23,6 +23,7 @@ def code_of(page: Path) -> str:
     return "\n".join(block.text for block in blocks(page) if block.language == "python" and not block.title)
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", [page for page in PAGES if code_of(page)], ids=lambda page: page.name)
 def test_every_python_block_runs(page):
     # In a process of its own: a page may register an algorithm, which would stay on the list of the other tests.

@@ -49,7 +49,7 @@ def test_an_agent_that_was_started_again_is_not_killed_again(kills, monkeypatch,
 
 
 def in_a_process(text, steps):
-    """Start a process that ticks behind these faults, and prints each iteration and the time."""
+    """Start a process that ticks behind these faults, prints each iteration and the time, and ends with its input."""
     script = f"""
         import sys, time
         sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -58,25 +58,26 @@ def in_a_process(text, steps):
         for step in range({steps}):
             faulty.tick(step)
             print(step, time.monotonic(), flush=True)
+        sys.stdin.read()
     """
     environment = {name: value for name, value in os.environ.items() if name != "GOSSAMER_RESTARTS"}
-    return subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, text=True, env=environment
-    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], **pipes, env=environment)
 
 
 def test_a_process_is_killed_for_good():
     process = in_a_process("kill:1@2", 5)
-    printed, _ = process.communicate(timeout=60)
+    printed, _ = process.communicate(timeout=120)
     assert process.returncode == -signal.SIGKILL
     assert [line.split()[0] for line in printed.splitlines()] == ["0", "1"]
 
 
 def test_a_process_stands_still_and_goes_on():
     process = in_a_process("stop:1@2,300ms", 4)
-    _, status = os.waitpid(process.pid, os.WUNTRACED)  # the first thing that happens to it
-    stopped = os.WIFSTOPPED(status)
-    printed, _ = process.communicate(timeout=60)
+    # The first thing that happens to it. Who looks too late to see it stopped is told that it was continued instead.
+    _, status = os.waitpid(process.pid, os.WUNTRACED | os.WCONTINUED)
+    stopped = os.WIFSTOPPED(status) or os.WIFCONTINUED(status)
+    printed, _ = process.communicate(timeout=120)
     assert stopped and process.returncode == 0
     times = [float(line.split()[1]) for line in printed.splitlines()]
-    assert len(times) == 4 and 0.3 <= times[2] - times[1] < 5
+    assert len(times) == 4 and 0.3 <= times[2] - times[1] < 30

@@ -121,7 +121,7 @@ def test_tensorboard_has_curves_and_the_settings(command, folder):
     assert given.session_start_info.hparams["theta"].number_value == 0.4
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_wandb_offline_keeps_a_run_that_can_be_read_back_and_goes_on(folder):
     """In a process of its own, with no way out: nothing but WANDB_MODE is set."""
 
@@ -182,7 +182,7 @@ def test_compare_logs_every_run_and_simulate_takes_it_too(command, folder):
         gm.simulate("digits", "ring:3", "d-asgd", delay=2, epochs=1, log="csv")
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_processes_log_their_rows_too(command, folder, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", SOURCE)
     ended = command(

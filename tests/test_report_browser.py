@@ -121,7 +121,7 @@ def test_one_looks_inside_a_run_and_at_an_agent(report):
         )
         seen.page.mouse.move(*place)
         seen.page.mouse.click(*place)
-        seen.page.wait_for_function("document.getElementById('agent-title').textContent.startsWith('Agent 4')")
+        seen.until("document.getElementById('agent-title').textContent.startsWith('Agent 4')")
         assert (
             seen.page.locator("#agent-about").inner_text().startswith("In cluster 1. Hears reliably from 3, 5, 6, 7;")
         )
@@ -139,8 +139,13 @@ def test_the_configuration_marks_what_differs_and_the_command_is_copied(report):
         assert seen.page.locator("#configuration tbody tr").count() == len(marked)
         seen.page.uncheck("#only-differences")
         assert seen.page.locator("#configuration tbody th >> text=weight_decay").count() == 1
+        # The button says so for a second and a half only, which a look at it may miss: the page itself takes note.
+        seen.page.evaluate(
+            """() => { window.said = []; const button = document.querySelector('#commands .copy');
+            new MutationObserver(() => said.push(button.textContent)).observe(button, {childList: true}); }"""
+        )
         seen.page.click("#commands .copy >> nth=0")
-        seen.page.wait_for_selector("#commands .copy >> text=Copied")
+        seen.until("said.includes('Copied')")
         assert seen.page.locator("#commands pre >> nth=0").inner_text().startswith("gossamer train --algorithm d-asgd")
 
 
@@ -155,7 +160,10 @@ def test_a_grown_model_keeps_what_the_reader_has_chosen(runs, report):
         seen.page.click('#runs th[data-key="accuracy"] button')
         seen.page.select_option("#agent", "3")
         seen.page.evaluate("Plotly.relayout(document.querySelector('#chart-loss .plot'), {'xaxis.range': [0.5, 2]})")
+        pressed = "#axis button, #runs thead button, #legend button, #ages-switch button, #run option, #agent option"
+        seen.page.evaluate("places => { window.before = [...document.querySelectorAll(places)]; }", pressed)
         seen.page.evaluate("text => gossamerPage.show(JSON.parse(text))", json.dumps(grown))
+        assert seen.page.evaluate("before.length > 20 && before.every(element => element.isConnected)")  # for clicks
         assert 9 in seen.points("#chart-loss .plot")
         assert seen.page.get_attribute('#axis button[data-key="epochs"]', "aria-checked") == "true"
         assert seen.page.get_attribute('#runs th[data-key="accuracy"]', "aria-sort") == "descending"

@@ -210,7 +210,7 @@ def test_a_killed_process_leaves_an_orphan_that_goes_after_an_hour(tmp_path):
         "import os, pathlib, signal, sys; from gossamer.runtime.transport.shared import SharedMemory\n"
         "SharedMemory('run', 0, 2, 1, pathlib.Path(sys.argv[1])).open(8); os.kill(os.getpid(), signal.SIGKILL)"
     )
-    assert subprocess.run([sys.executable, "-c", code, tmp_path], timeout=60, check=False).returncode == -9
+    assert subprocess.run([sys.executable, "-c", code, tmp_path], timeout=120, check=False).returncode == -9
     assert file(tmp_path).exists() and remove_orphans(tmp_path) == 0
     status = file(tmp_path).stat()
     os.utime(file(tmp_path), (0, status.st_mtime - 3601))

@@ -20,7 +20,7 @@ from gossamer.experiments.watch.follow import Follower
 from gossamer.experiments.watch.health import Health
 from gossamer.experiments.watch.live import seconds_left
 from runs import begin, outcome
-from watching import events, get, serving
+from watching import PATIENCE, events, get, serving
 
 TOKEN = "0123456789abcdef"
 
@@ -134,6 +134,21 @@ def test_a_folder_that_vanishes_is_told_and_may_come_back(run):
     path.with_name("elsewhere").rename(path)
     follower.look()
     assert follower.live[1]["state"] == "running"
+
+
+def test_a_folder_that_goes_away_while_it_is_read_anew_is_told_too(run, monkeypatch):
+    path, _ = run
+    follower = Follower(path)
+    (path / "config.toml").unlink()  # the first file that goes makes it read anew
+
+    def read(folder):
+        shutil.rmtree(folder)
+        return any(folder.iterdir())
+
+    monkeypatch.setattr(follow, "read_any", read)
+    follower.look()
+    follower.look()
+    assert follower.live[1]["state"] == "vanished" and steps_of(follower) == [0, 5, 10, 15]
 
 
 @pytest.mark.parametrize(
@@ -329,15 +344,16 @@ def test_events_tell_what_is_new_and_nothing_else(run):
         assert next(stream)[1]["words"] == "The run has ended: finished."
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_watched_run_ends_the_same_when_its_watcher_is_killed(folder, command):
     """And Ctrl+C ends a page in order, with somebody still looking at it."""
     flags = [*("--model", "linear", "--epochs", "150", "--delay", "5", "--eval-every", "30", "--execution", "stacked")]
     command.well("train", *flags, "--out", "alone")
     environment = {**os.environ, "PYTHONPATH": SOURCE}
     train = subprocess.Popen([sys.executable, "-m", "gossamer", "train", *flags, "--out", "run"], env=environment)
-    deadline = time.monotonic() + 60
-    while not (folder / "run/status.json").exists() and time.monotonic() < deadline:
+    deadline = time.monotonic() + 120
+    while not (folder / "run/status.json").exists():
+        assert time.monotonic() < deadline, "the run does not begin"
         time.sleep(0.02)
     for number in (signal.SIGKILL, signal.SIGINT):
         watch = [sys.executable, "-m", "gossamer", "watch", "run", "--json"]
@@ -346,7 +362,7 @@ def test_a_watched_run_ends_the_same_when_its_watcher_is_killed(folder, command)
         with events(url) as stream:
             assert next(stream)[0] == "model"
             page.send_signal(number)
-            out, err = page.communicate(timeout=30)
+            out, err = page.communicate(timeout=PATIENCE)
     assert (page.returncode, out, err) == (0, "", "")
-    assert train.wait(120) == 0
+    assert train.wait(300) == 0
     assert outcome(folder / "run") == outcome(folder / "alone")

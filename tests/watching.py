@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from gossamer.experiments.watch.follow import Follower
 from gossamer.experiments.watch.serve import Server, listener, url_of
 
+PATIENCE = 90  # seconds, after which nothing but a hang is left to explain it
+
 
 @contextmanager
 def serving(path, *, token=None, host="127.0.0.1"):
@@ -17,18 +19,18 @@ def serving(path, *, token=None, host="127.0.0.1"):
         server = Server(Follower(path), host, token, ready.set)
         thread = threading.Thread(target=server.run_on, args=(made,), daemon=True)
         thread.start()
-        assert ready.wait(30)
+        assert ready.wait(PATIENCE)
         try:
             yield url_of(host, made, None)
         finally:
             server.should_exit = True
-            thread.join(30)
+            thread.join(PATIENCE)
     assert not thread.is_alive()
 
 
 def get(url, path="/", **headers):
     """Ask for a path; return status, headers and text."""
-    link = http.client.HTTPConnection(url.split("/")[2], timeout=30)
+    link = http.client.HTTPConnection(url.split("/")[2], timeout=PATIENCE)
     try:
         link.request("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
         answer = link.getresponse()
@@ -40,7 +42,7 @@ def get(url, path="/", **headers):
 @contextmanager
 def events(url):
     """Open the stream; gives an iterator over (kind, content)."""
-    link = http.client.HTTPConnection(url.split("/")[2], timeout=30)
+    link = http.client.HTTPConnection(url.split("/")[2], timeout=PATIENCE)
     link.request("GET", "/events")
     answer = link.getresponse()
     try:

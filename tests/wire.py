@@ -62,7 +62,7 @@ class Host:
         except FileNotFoundError:
             raise Unavailable("namespaces: there is no unshare") from None
         if self._holder.stdout.readline() != "ready\n":
-            _, reason = self._holder.communicate(timeout=10)
+            _, reason = self._holder.communicate(timeout=60)
             raise Unavailable(f"namespaces: {reason.strip()}")
         self.pid = self._holder.pid
         kinds = {"net": "net", "mount": "mnt", "pid": "pid_for_children"}
@@ -80,7 +80,7 @@ class Host:
     def call(self, *command):
         """Run a short command there, which must end well; return what it prints."""
         done = subprocess.run(
-            [*self._enter, *map(str, command)], check=True, capture_output=True, timeout=20, text=True
+            [*self._enter, *map(str, command)], check=True, capture_output=True, timeout=60, text=True
         )
         return done.stdout
 
@@ -95,7 +95,8 @@ class Host:
     def __exit__(self, *_):
         self._holder.kill()  # and with it the first process there, which takes all others with it
         for process in (self._holder, *self._started):
-            process.communicate(timeout=20)
+            process.kill()  # nsenter stops when what it started is stopped, and would never hear of the end
+            process.communicate(timeout=60)
 
 
 def hurry():
@@ -130,14 +131,14 @@ def _joined_by_netem(hosts, line):
     first, second = hosts
     on_first = ["nsenter", f"--net=/proc/{first.pid}/ns/net", "ip", "link"]
     pair = [*on_first, "add", DEVICE, "type", "veth", "peer", "name", DEVICE, "netns", str(second.pid)]
-    if subprocess.run(pair, capture_output=True, timeout=20).returncode:
+    if subprocess.run(pair, capture_output=True, timeout=60).returncode:
         return False
     netem = f"delay {1000 * line.delay:g}ms loss {100 * line.loss:g}% rate {line.rate}bit limit {MOST_WAITING}"
     try:
         for host in hosts:
             host.call("tc", "qdisc", "add", "dev", DEVICE, "root", "netem", *netem.split())
     except subprocess.CalledProcessError:
-        subprocess.run([*on_first, "delete", DEVICE], check=True, timeout=20)
+        subprocess.run([*on_first, "delete", DEVICE], check=True, timeout=60)
         return False
     return True
 

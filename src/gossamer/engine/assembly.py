@@ -25,7 +25,8 @@ from gossamer.tasks import Task
 
 PREPARED_BYTES = 2**28
 
-_chosen: dict[tuple[object, ...], tuple[str, dict[str, float]]] = {}  # so that runs side by side are run alike
+# So that runs side by side are run alike. Models are kept, as the id of one that is gone may become another's.
+_chosen: dict[tuple[object, ...], tuple[str, dict[str, float], object]] = {}
 
 
 @dataclass(frozen=True)
@@ -127,8 +128,8 @@ def _with_execution(settings: Settings, setup: Setup, feed: Feed) -> tuple[Setti
     model = id(task.model) if task.model_name == "custom" else task.model_name
     key = (task.name, model, setup.num_agents, settings.batch, settings.dtype, settings.threads)
     if key not in _chosen:
-        _chosen[key] = choose_execution(setup, *feed.load(feed.draw(0)))
-    name, seconds = _chosen[key]
+        _chosen[key] = (*choose_execution(setup, *feed.load(feed.draw(0))), task.model)
+    name, seconds, _ = _chosen[key]
     measured = ", ".join(f"{other} {1000 * value:.3g} ms" for other, value in seconds.items())
     return dataclasses.replace(settings, execution=name), f" (a gradient takes {measured})"
 

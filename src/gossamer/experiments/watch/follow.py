@@ -119,7 +119,7 @@ class Follower:
     def _reread(self) -> None:
         try:
             record = read_any(self.path)
-        except UserError:  # half-written, or being replaced: what was read before stays
+        except (UserError, OSError):  # half-written, being replaced or going away: what was read before stays
             return
         if record.network.num_agents != self._record.network.num_agents:
             return

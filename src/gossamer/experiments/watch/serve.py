@@ -15,6 +15,7 @@ from gossamer.runtime.addresses import is_loopback, joined
 
 LOOPBACK = "127.0.0.1"
 SHORTEST_TOKEN = 16  # characters
+GRACE = 10  # seconds that streams have to end, which they do by themselves in half a one: the machine may stand still
 
 
 def check_place(host: str | None, port: int, token: str | None) -> str:
@@ -69,7 +70,7 @@ class Server(uvicorn.Server):
         app = make_app(follower, host, token=token, stopping=lambda: self.should_exit)
         # No log: addresses hold the token.
         super().__init__(
-            uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=2, lifespan="off")
+            uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=GRACE, lifespan="off")
         )
         self._ready = ready
 

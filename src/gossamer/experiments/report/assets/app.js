@@ -15,10 +15,11 @@ window.gossamerPage = (() => {
 
   function showChoices() {
     const { model, run } = state;
-    at("run").replaceChildren(...model.runs.map((each, place) => make("option", { value: place, selected: each === run }, each.name)));
+    if (!isDrawn(at("run"), [model.runs.map((each) => each.name), model.runs.indexOf(run)]))
+      at("run").replaceChildren(...model.runs.map((each, place) => make("option", { value: place, selected: each === run }, each.name)));
     at("run").onchange = (event) => { state.path = model.runs[event.target.value].path; showInside(); };
     const count = model.networks[run.network].agents.length;
-    at("agent").replaceChildren(...Array.from({ length: count }, (_, agent) => make("option", { value: agent, selected: agent === state.agent }, String(agent))));
+    if (!isDrawn(at("agent"), [count, state.agent])) at("agent").replaceChildren(...Array.from({ length: count }, (_, agent) => make("option", { value: agent, selected: agent === state.agent }, String(agent))));
     at("agent").onchange = (event) => { state.agent = Number(event.target.value); showInside(); };
   }
 

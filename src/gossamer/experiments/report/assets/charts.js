@@ -97,6 +97,7 @@ function showChart(chart, state) {
 // One legend for all charts: a sample of each line, a button that hides it.
 function showLegend(state, refresh) {
   const { model, hidden } = state, uneven = new Set(model.settings.map((setting) => setting.runs.length)).size > 1;
+  if (isDrawn(at("legend"), [model.settings.map(({ label, colour, dash, runs }) => [label, colour, dash, runs.length]), [...hidden]])) return;
   at("legend").replaceChildren(...model.settings.map((setting) => {
     const button = make("button", { type: "button", "aria-pressed": String(!hidden.has(setting.label)), onclick: () => {
       if (!hidden.delete(setting.label)) hidden.add(setting.label);

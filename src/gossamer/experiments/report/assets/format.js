@@ -46,8 +46,18 @@ function ageColour(share) {
   return `#${part(1)}${part(3)}${part(5)}`;
 }
 
+// A page that follows a run is drawn again and again. What a reader may be pressing stays the same element while nothing
+// of it has changed: a button that is replaced between down and up hears of neither, and an open list would close.
+const drawn = new WeakMap();
+function isDrawn(element, what) {
+  const now = JSON.stringify(what), same = drawn.get(element) === now;
+  drawn.set(element, now);
+  return same;
+}
+
 // A group of buttons of which one is chosen; arrow keys move in it.
 function fillSwitch(element, choices, chosen, choose) {
+  if (isDrawn(element, [choices, chosen])) return;
   element.replaceChildren(...choices.map(({ key, title, why }) => make("button", {
     type: "button", role: "radio", "data-key": key, "aria-checked": String(key === chosen),
     tabindex: key === chosen ? "0" : "-1", disabled: Boolean(why), title: why || null, onclick: () => choose(key),

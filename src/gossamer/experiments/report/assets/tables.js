@@ -32,7 +32,8 @@ function showRuns(state, refresh) {
     if (key === "setting") cell.prepend(make("i", { class: "dot", style: `background:${model.settings[run.setting_number].colour}` }));
     return cell;
   })));
-  at("runs").replaceChildren(make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...body));
+  if (!isDrawn(at("runs"), [model.columns, sort])) at("runs").replaceChildren(make("thead", {}, make("tr", {}, ...head)), make("tbody"));
+  at("runs").tBodies[0].replaceChildren(...body);
 }
 
 function showConfiguration(state) {
