@@ -38,7 +38,7 @@ def in_threads(network: gm.Network, work: Callable[[Agent], Any], book: str | No
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(timeout=60)
+            thread.join(timeout=120)
         assert not any(thread.is_alive() for thread in threads) or errors, "agents hang"
         if errors:
             raise errors[0]

@@ -30,6 +30,14 @@ def wait_for_ever():
 """
 NOWHERE = "127.0.0.1:9"  # no address book: agents of these tests need none
 
+# `gossamer`, but agents that end at their leisure, as on a machine that stands still for a while, are not pressed.
+PATIENT = """
+from gossamer.cli.main import main
+from gossamer.runtime.launch import processes
+processes.POLITE, processes.FINAL = 60.0, 120.0
+main()
+"""
+
 
 class Events(Watcher):
     """Keeps all that it is told."""
@@ -84,7 +92,7 @@ def alive(pid):
         return False
 
 
-def wait_until(condition, seconds=30.0):
+def wait_until(condition, seconds=60.0):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
@@ -94,7 +102,7 @@ def wait_until(condition, seconds=30.0):
 def in_a_shell(folder, *arguments, **variables):
     """Start `gossamer launch` in a process of its own."""
     return subprocess.Popen(
-        [sys.executable, "-m", "gossamer", "launch", *map(str, arguments)],
+        [sys.executable, "-c", PATIENT, "launch", *map(str, arguments)],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(Path(gm.__file__).parents[1]), "OMP_NUM_THREADS": "1", **variables},
         stdout=subprocess.PIPE,

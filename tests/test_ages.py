@@ -1,6 +1,7 @@
 """How old a message is, in own iterations, and what an agent does with one that is current, late, or no more."""
 
 import time
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -67,10 +68,23 @@ class Script(Transport):
         pass
 
 
+class Hands:
+    """Those of a clock that only the test moves, by which an agent sees how long its neighbours are silent."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.now = 100.0
+        monkeypatch.setattr("gossamer.runtime.reception.time", SimpleNamespace(monotonic=lambda: self.now))
+
+
+@pytest.fixture
+def hands(monkeypatch):
+    return Hands(monkeypatch)
+
+
 def node_with(script: Script, text: str = "d-asgd", agents: int = 4, **run) -> Node:
-    agent = Agent(
-        Run(agents=agents, run=f"ages-{time.monotonic_ns()}", meet=0.0, **run), gm.network(f"complete:{agents}")
-    )
+    # No neighbour is dead because the machine stood still, unless a test says after how long.
+    run = {"deadline": 1000.0, "meet": 0.0, **run}
+    agent = Agent(Run(agents=agents, run=f"ages-{time.monotonic_ns()}", **run), gm.network(f"complete:{agents}"))
     agent._connection = type(agent._connection)(script, None, None)
     name, _, option = text.partition("/")
     options = dict([option.split("=")]) if option else {}
@@ -98,28 +112,28 @@ def take_step(node: Node, x: float = 0.0) -> "gm.runtime.agent.Step":
     return node.step(zero + x, zero, zero, 0.1)
 
 
-def test_a_dead_neighbour_is_left_out_and_the_row_still_sums_to_one():
+def test_a_dead_neighbour_is_left_out_and_the_row_still_sums_to_one(hands):
     script = Script()
     node = node_with(script, deadline=0.05)
     for peer in (1, 2, 3):
         say(script, node, peer, 1.0)
     assert torch.allclose(take_step(node).x, torch.tensor(0.75, dtype=torch.float64))
-    time.sleep(0.06)
+    hands.now += 0.06
     say(script, node, 1, 1.0, step=1)  # the others are silent for longer than the deadline
     done = take_step(node)
     assert done.ages == {1: 0, 2: NOTHING, 3: NOTHING}
     assert torch.allclose(done.x, torch.tensor(0.5, dtype=torch.float64))  # 1/4 own, 1/4 of it: one half each
 
 
-def test_the_deadline_adapts_to_a_neighbours_usual_interval():
+def test_the_deadline_adapts_to_a_neighbours_usual_interval(hands):
     script = Script()
-    node = node_with(script)
+    node = node_with(script, deadline="auto")
     assert node.reception.deadline_of(1) == 2.0
     for step in range(3):
         say(script, node, 1, 1.0, step=step)
         take_step(node)
-        time.sleep(0.15)
-    assert 2.5 < node.reception.deadline_of(1) < 30
+        hands.now += 0.15
+    assert node.reception.deadline_of(1) == pytest.approx(20 * 0.15)
 
 
 def test_tolerance_says_what_is_current_and_max_age_what_is_forgotten():

@@ -1,4 +1,7 @@
+import contextlib
+import functools
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -8,12 +11,14 @@ import time
 import pytest
 from torch.distributed import TCPStore
 
+import peers
 from gossamer.errors import UserError
 from gossamer.runtime.book import PATIENCE, Book, serve_book
 from gossamer.runtime.records import MOST_BYTES, Record, seal
-from peers import until
 
 KEY = bytes(range(32))
+ENDS = 60  # seconds for a process of the book to end
+until = functools.partial(peers.until, seconds=60)
 
 
 @pytest.fixture
@@ -21,6 +26,14 @@ def server():
     served = serve_book("127.0.0.1")
     yield served
     served.close()
+
+
+def free_port():
+    """A port that stays free until it is served: below those that Linux gives to anybody, above those of Slurm."""
+    while True:
+        port = 30_000 + secrets.randbelow(2_700)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 @pytest.fixture
@@ -53,7 +66,7 @@ class Process:
 
     def end(self, how=signal.SIGKILL):
         self.process.send_signal(how)
-        out, err = self.process.communicate(timeout=8)
+        out, err = self.process.communicate(timeout=ENDS)
         return self.process.returncode, out, err
 
     def __enter__(self):
@@ -62,6 +75,11 @@ class Process:
     def __exit__(self, *_):
         if self.process.poll() is None:
             self.end()
+
+
+def lost(book):
+    """Whether a book was lost, or left for another connection, as after a machine that stood still, and then lost."""
+    return book.counts["lost"] or book.counts["stuck"]
 
 
 def raw_store(endpoint):
@@ -84,7 +102,8 @@ def test_what_one_posts_the_others_read(server, open_book):
     assert other.read("status/0") is None  # nobody watches it
     other.read("address/0")["port"] = 7
     assert other.read("address/0") == {"port": 2}
-    assert one.connected and other.connected and not other.counts
+    until(lambda: one.connected and other.connected)
+    assert not other.counts["forged"] and not other.counts["old"]
 
 
 def test_many_entries_of_which_some_are_missing(server, open_book):
@@ -134,12 +153,17 @@ def test_forged_and_replayed_entries_are_counted_and_not_believed(server, open_b
         seal("a-run", "address/1", Record(time.time_ns(), {"port": 6}), KEY).decode(),
         "x" * (MOST_BYTES + 1),
     ]
-    for count, forged in enumerate(forgeries, 1):
-        store.set(place, forged)
-        until(lambda: other.counts["forged"] == count)  # noqa: B023
-    store.set(place, old)
-    until(lambda: other.counts["old"] == 1)
-    assert other.read("address/0") == {"port": 2} and other.connected
+
+    def is_counted(why, content):
+        """Say whether it was counted anew; it is set again, as agent 0 posts all it has said when it is back."""
+        before = other.counts[why]
+        return lambda: store.set(place, content) or other.counts[why] > before
+
+    for forged in forgeries:
+        until(is_counted("forged", forged))
+    until(is_counted("old", old))
+    until(lambda: other.connected)
+    assert other.read("address/0") == {"port": 2}
     one.post("address/0", {"port": 3})
     until(lambda: other.read("address/0") == {"port": 3})
 
@@ -149,24 +173,27 @@ def test_an_entry_that_somebody_removes_is_kept_by_those_who_read_it(server, ope
     other.watch("address/0")
     one.post("address/0", {"port": 1})
     until(lambda: other.read("address/0"))
+    one.close()  # which would post it again, should it lose the book for a moment
     assert raw_store(server.endpoint).delete_key("gossamer/a-run/address/0")
-    until(lambda: other.counts["lost"])
+    until(lambda: lost(other))
     assert other.read("address/0") == {"port": 1}
     until(lambda: other.connected)
 
 
 # A book that is lost.
 
+CALLS = 20  # whose waiting, were there any, would be longer than a machine stands still
+
 
 def test_a_book_that_is_not_there_stops_nobody(open_book):
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     begun = time.monotonic()
     book = open_book(f"127.0.0.1:{port}")
-    book.watch("address/1")
-    book.post("address/0", {"port": 1})
-    assert book.read("address/1") is None and not book.connected
-    assert time.monotonic() - begun < PATIENCE / 2
+    for _ in range(CALLS):
+        book.watch("address/1")
+        book.post("address/0", {"port": 1})
+        assert book.read("address/1") is None and not book.connected
+    assert time.monotonic() - begun < CALLS * PATIENCE / 2
     served = serve_book("127.0.0.1", port)  # now it comes
     try:
         until(lambda: book.connected)
@@ -174,12 +201,12 @@ def test_a_book_that_is_not_there_stops_nobody(open_book):
     finally:
         begun = time.monotonic()
         book.close()
-        assert time.monotonic() - begun < 2
+        assert time.monotonic() - begun < 20  # a second or two, and what the machine stands still
         served.close()
 
 
 def test_a_book_that_is_killed_and_comes_back_is_told_everything_again(open_book):
-    with Process() as first:
+    with Process(free_port()) as first:
         books = [open_book(first.endpoint, rank) for rank in range(3)]
         for rank, book in enumerate(books):
             book.post(f"address/{rank}", {"rank": rank})
@@ -195,17 +222,17 @@ def test_a_book_that_is_killed_and_comes_back_is_told_everything_again(open_book
         store = raw_store(second.endpoint)
         assert store.check([f"gossamer/a-run/address/{rank}" for rank in range(3)])
         until(lambda: books[2].read("address/0") == {"rank": 0, "again": True})
-        assert all(book.counts["lost"] == 1 for book in books)
+        assert all(lost(book) for book in books)
 
 
 def test_a_lost_book_is_no_reason_for_pages_of_stack_traces(open_book, capfd):
     noise = []
-    for _ in range(5):  # one that is lost in the very millisecond of a question may be heard of
+    for _ in range(10):  # one that is lost in the very millisecond of a question may be heard of
         served = serve_book("127.0.0.1")
         book = open_book(served.endpoint)
         until(lambda: book.connected)  # noqa: B023
         served.close()
-        until(lambda: book.counts["lost"])  # noqa: B023
+        until(lambda: lost(book))  # noqa: B023
         book.close()
         noise.append(capfd.readouterr().err)
         if not noise[-1]:
@@ -223,8 +250,10 @@ def test_a_book_that_is_stopped_stops_nobody_and_goes_on(open_book):
         try:
             until(lambda: not one.connected)
             begun = time.monotonic()
-            one.post("address/0", {"port": 2})
-            assert other.read("address/0") == {"port": 1} and time.monotonic() - begun < PATIENCE / 2
+            for _ in range(CALLS):
+                one.post("address/0", {"port": 2})
+                assert other.read("address/0") == {"port": 1}
+            assert time.monotonic() - begun < CALLS * PATIENCE / 2
             until(lambda: one.counts["stuck"])
         finally:
             os.kill(server.process.pid, signal.SIGCONT)
@@ -237,16 +266,16 @@ def test_a_book_that_is_stopped_stops_nobody_and_goes_on(open_book):
 
 def test_only_the_given_address_is_served(server):
     port = int(server.endpoint.split(":")[1])
-    with pytest.raises(OSError), socket.create_connection(("127.0.0.2", port), timeout=1):
+    with pytest.raises(OSError), socket.create_connection(("127.0.0.2", port), timeout=20):
         pass
-    socket.create_connection(("127.0.0.1", port), timeout=1).close()
+    socket.create_connection(("127.0.0.1", port), timeout=20).close()
 
 
 def test_a_closed_server_is_gone_and_its_port_free():
-    served = serve_book("127.0.0.1")
-    port = int(served.endpoint.split(":")[1])
+    port = free_port()
+    served = serve_book("127.0.0.1", port)
     served.close()
-    with pytest.raises(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+    with pytest.raises(OSError), socket.create_connection(("127.0.0.1", port), timeout=20):
         pass
     serve_book("127.0.0.1", port).close()
 
@@ -294,6 +323,6 @@ def test_the_process_serves_until_it_is_told_to_end(open_book):
 )
 def test_the_process_says_in_one_line_what_is_wrong(address, port, environment, why):
     with Process(port, address, **environment) as server:
-        out, err = server.process.communicate(timeout=8)
+        out, err = server.process.communicate(timeout=ENDS)
         assert server.process.returncode == 2 and out == "" and server.endpoint == ""
         assert err.startswith("gossamer: ") and err.count("\n") == 1 and why in err

@@ -77,6 +77,7 @@ def shell(tmp_path):
     return run
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
 def test_every_command_of_a_page_does_what_the_page_says(page, shell):
     asked = steps(page)

@@ -9,6 +9,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -73,7 +74,8 @@ def test_a_second_signal_ends_at_once_and_what_was_saved_goes_on(folder, command
 def test_a_time_limit_saves_and_ends_well_as_often_as_it_is_given(folder, command, monkeypatch):
     command.well("train", *LONG, "--out", "whole")
     clock = iter(range(10_000))
-    monkeypatch.setattr("gossamer.cli.interrupt.time.monotonic", lambda: float(next(clock)))  # a second an iteration
+    # A second an iteration; for nobody else, as a thread of another test that looks at the time would move it.
+    monkeypatch.setattr("gossamer.cli.interrupt.time", SimpleNamespace(monotonic=lambda: float(next(clock))))
     first = command("train", *LONG, "--time-limit", 20.5, "--out", "run", "--json")
     # It was looked at 20 times before, at every step and every batch of an evaluation, which is broken off.
     assert (first.status, first.document["status"], first.document["iterations"]) == (0, "time limit", 18)
@@ -142,18 +144,37 @@ def _lines(path):
     return path.read_text().count("\n") if path.exists() else 0
 
 
+# `gossamer`, but a run does not go on after its fourth row of metrics before it has been told to stop: it might have
+# ended before the test comes to look.
+WAITS_TO_BE_TOLD = """
+import pathlib, time
+from gossamer.cli.main import main
+from gossamer.engine.folder import RunFolder
+rows, append = [], RunFolder.append
+def append_and_wait(folder, row):
+    append(folder, row)
+    rows.append(row)
+    while len(rows) == 4 and not pathlib.Path("told").exists():
+        time.sleep(0.005)
+RunFolder.append = append_and_wait
+main()
+"""
+
+
+@pytest.mark.timeout(600)
 def test_an_interrupted_command_says_how_to_go_on_and_then_ends_the_same(folder, command):
     arguments = (
         *("--model", "linear", "--epochs", 30, "--eval-every", 12, "--delay", 5, "--momentum", 0.9, "--lr", 0.01),
         *("--execution", "stacked"),  # not what each process finds fastest
     )
-    process = _python(folder, "-m", "gossamer", "train", *arguments, "--out", "cut", "--json")
+    process = _python(folder, "-c", WAITS_TO_BE_TOLD, "train", *arguments, "--out", "cut", "--json")
     try:
-        deadline = time.monotonic() + 90
+        deadline = time.monotonic() + 120
         while _lines(folder / "cut/metrics.jsonl") < 4 and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.005)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        (folder / "told").touch()
+        out, err = process.communicate(timeout=120)
     finally:
         process.kill()
     assert err.startswith("gossamer: stopped"), err
@@ -178,11 +199,21 @@ ALWAYS_SAVING = (
 )
 
 # Imports once, also what a run would import late, then runs each command that it reads in a process of its own, and
-# says which one that is. It must not compute before: autograd does not survive a fork.
-COMMANDS = """
-import json, os, sys
+# says which one that is. It must not compute before: autograd does not survive a fork. A process that has saved often
+# waits in the middle of a save: whoever is to kill it may come late, and it must not have ended before.
+MOST_SAVES = 18
+COMMANDS = f"""
+import json, os, sys, time
 import sklearn.datasets, torch._dynamo
 from gossamer.cli.main import main
+from gossamer.state import checkpoint
+saves, write = [], checkpoint._write
+def write_and_wait(file, state):
+    write(file, state)
+    saves.append(None)
+    while len(saves) > {MOST_SAVES}:
+        time.sleep(0.01)
+checkpoint._write = write_and_wait
 for line in sys.stdin:
     child = os.fork()
     if child == 0:
@@ -196,6 +227,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.timeout(600)
 def test_a_run_killed_again_and_again_ends_byte_for_byte_the_same(folder, command):
     command.well("train", *ALWAYS_SAVING, "--out", "whole")
     chance, run, reached = random.Random(0), folder / "run", []
@@ -203,9 +235,10 @@ def test_a_run_killed_again_and_again_ends_byte_for_byte_the_same(folder, comman
     try:
         for number in range(16):
             arguments = ("--resume", "run") if number else (*ALWAYS_SAVING, "--out", "run")
+            before = _changed(run / "checkpoint.npz")
             print(json.dumps(["train", *map(str, arguments)]), file=commands.stdin, flush=True)
             child = int(commands.stdout.readline())
-            _wait_for_a_moment_to_kill(run, number, chance)
+            _wait_for_a_moment_to_kill(run, number, before, chance)
             os.kill(child, signal.SIGKILL)
             assert int(commands.stdout.readline()) == signal.SIGKILL
             reached.append(_step_reached(run))
@@ -222,10 +255,9 @@ def test_a_run_killed_again_and_again_ends_byte_for_byte_the_same(folder, comman
     assert {path.name for path in run.iterdir()} == {path.name for path in (folder / "whole").iterdir()}
 
 
-def _wait_for_a_moment_to_kill(run, number, chance):
+def _wait_for_a_moment_to_kill(run, number, before, chance):
     """Wait until the run can be resumed, then until it has saved; then a random time, or until it is seen to save."""
-    newest, deadline = run / "checkpoint.npz", time.monotonic() + 90
-    before = _changed(newest)
+    newest, deadline = run / "checkpoint.npz", time.monotonic() + 120
     while not ((run / "config.toml").exists() if number == 0 else _changed(newest) > before):
         assert time.monotonic() < deadline
     time.sleep(chance.uniform(0, 0.1) if number else 0)

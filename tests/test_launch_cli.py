@@ -1,6 +1,7 @@
 """`gossamer launch` as a user meets it: output, exit statuses, signals, and nothing left behind."""
 
 import json
+import math
 import os
 import signal
 import time
@@ -15,6 +16,13 @@ from launching import alive, in_a_shell, lives, pids, wait_until, write_script
 
 # An address book elsewhere that nobody serves: these agents need none, and a real one takes seconds to start.
 BOOK = ("--book", "localhost:9")
+
+
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch):
+    """However slow the machine is: no lines about agents that take long, and a start remains a start."""
+    monkeypatch.setattr("gossamer.cli.launch_view.LINE_EVERY", math.inf)
+    monkeypatch.setattr("gossamer.runtime.launch.processes.BEGINNING", 60.0)
 
 
 def shared_memory(run):
@@ -175,7 +183,7 @@ def launched(folder):
         run = f"test-{os.getpid()}-{time.monotonic_ns()}"
         made = in_a_shell(folder, "--agents", 2, "--out", "out", "--run", run, *arguments, "script.py")
         processes.append(made)
-        wait_until(lambda: all((folder / f"out/ready-{rank}.jsonl").exists() for rank in range(2)), 60)
+        wait_until(lambda: all((folder / f"out/ready-{rank}.jsonl").exists() for rank in range(2)), 120)
         assert set(pids(folder / "out", 2)) <= set(family(run=run))
         return made, run
 
@@ -191,7 +199,7 @@ def test_sigterm_ends_all_agents_and_the_book(folder, launched):
     assert len(everyone) == 3  # the address book too
     Path(f"/dev/shm/gossamer-{run}-0").write_bytes(b"left by an agent")
     process.send_signal(signal.SIGTERM)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 130 and err == "gossamer: interrupted; the logs are in out\n"
     document = json.loads(out)
     assert document["interrupted"] and [one["exit"] for one in document["agents"]] == [-signal.SIGINT] * 2
@@ -204,8 +212,9 @@ def test_a_second_interrupt_ends_agents_that_do_not_listen_at_once(folder, launc
     begun = time.monotonic()
     wait_until(lambda: all((folder / f"out/told-{rank}.jsonl").exists() for rank in range(2)))
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
-    assert process.returncode == 130 and err.endswith("gossamer: interrupted\n") and time.monotonic() - begun < 5
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and err.endswith("gossamer: interrupted\n")
+    assert time.monotonic() - begun < 60  # before they would have been pressed
     assert not any(alive(pid) for pid in pids(folder / "out", 2)) and family(run=run) == []
 
 
@@ -214,4 +223,4 @@ def test_agents_and_book_do_not_outlive_a_launcher_that_is_killed(folder, launch
     everyone = family(run=run)
     assert len(everyone) == 3
     process.kill()
-    wait_until(lambda: not any(alive(pid) for pid in everyone), 5)
+    wait_until(lambda: not any(alive(pid) for pid in everyone))

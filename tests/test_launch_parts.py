@@ -87,9 +87,9 @@ def test_a_book_that_dies_comes_back_at_the_same_port(tmp_path):
     assert book.start() == "127.0.0.1:4711" and not book.look()
     first = book.pid
     os.kill(first, signal.SIGKILL)
-    wait_until(book.look, 10)
+    wait_until(book.look)
     assert book.pid != first and alive(book.pid)
-    wait_until(lambda: "asked for 4711" in (tmp_path / "book.log").read_text(), 10)
+    wait_until(lambda: "asked for 4711" in (tmp_path / "book.log").read_text())
     second = book.pid
     book.stop()
     assert not alive(second)
@@ -219,13 +219,15 @@ def test_a_key_that_the_user_names_is_made_once_and_kept(folder):
 def test_the_book_is_served_where_it_is_to_be_and_is_not_yet(folder):
     import socket
 
-    with socket.create_server(("127.0.0.1", 0)) as server:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))  # kept to the end, so that no other process can serve there
         port = server.getsockname()[1]
         given = {"agents": "2", "book": f"127.0.0.1:{port}"}
+        plan = planned(folder, **given).plan
+        assert plan.serves_book and plan.book_port == port
+        parts = [planned(folder, ranks=ranks, run="x", **given).plan.serves_book for ranks in ("0", "1")]
+        server.listen()
         assert not planned(folder, **given).plan.serves_book
-    plan = planned(folder, **given).plan
-    assert plan.serves_book and plan.book_port == port
-    parts = [planned(folder, ranks=ranks, run="x", **given).plan.serves_book for ranks in ("0", "1")]
     assert parts == [True, False]  # the part with agent 0, or two that start together would both
     assert not planned(folder, agents="2", book="localhost:9").plan.serves_book  # elsewhere, as far as one can tell
 

@@ -34,10 +34,10 @@ def test_workers_do_not_outlive_a_launcher_that_is_killed(folder):
     write_script(folder, "wait_for_ever()")
     process = in_a_shell(folder, "--agents", 2, "--torchrun", "--book", "localhost:9", "--out", "out", "script.py")
     try:
-        wait_until(lambda: all((folder / f"out/ready-{rank}.jsonl").exists() for rank in range(2)), 60)
+        wait_until(lambda: all((folder / f"out/ready-{rank}.jsonl").exists() for rank in range(2)), 120)
     finally:
         process.send_signal(signal.SIGKILL)
         process.communicate()
     workers = pids(folder / "out", 2)
     assert len(workers) == 2
-    wait_until(lambda: not any(alive(pid) for pid in workers), 10)
+    wait_until(lambda: not any(alive(pid) for pid in workers))

@@ -76,7 +76,7 @@ def test_ctrl_c_saves_and_resume_goes_on(tmp_path, capsys):
         "--delay",
         "0",
         "--epochs",
-        "400",
+        "4000",
         "--algorithm",
         "d-asgd",
         "--out",
@@ -90,16 +90,19 @@ def test_ctrl_c_saves_and_resume_goes_on(tmp_path, capsys):
         stderr=subprocess.PIPE,
         text=True,
     )
-    until = time.monotonic() + 60
-    while time.monotonic() < until and len(AgentFolder(folder, 0).rows() if folder.exists() else {}) < 3:
+    until = time.monotonic() + 180
+    # Both of them: one that still starts would end without having saved.
+    while not folder.exists() or min(len(AgentFolder(folder, rank).rows()) for rank in range(2)) < 3:
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until, process.kill()
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=180)
     assert process.returncode == 0 and "continue with: gossamer train --resume" in err
     saved = AgentFolder(folder, 0)
     reached = int(saved.load()["node.t"])
     assert reached > 0 and saved.status == "interrupted"
-    config = (folder / "config.toml").read_text().replace("epochs = 400", "epochs = 1")
+    config = (folder / "config.toml").read_text().replace("epochs = 4000", "epochs = 1")
     (folder / "config.toml").write_text(config)  # so that the rest is short
     result = Command(capsys)("train", "--resume", folder, "--json")
     assert result.status == 0, result.err

@@ -23,6 +23,8 @@ from gossamer.runtime.launch.processes import FINAL, TABLE, remove_shared_memory
 from gossamer.runtime.launch.ray_agent import Desk, RayAgent, Seat
 from gossamer.runtime.launch.ray_connection import Resources, connected
 
+LOOK = 1.0  # seconds to wait for news of the agents while they run
+
 
 class RayLauncher:
     """Runs a plan's agents on Ray, and leaves the cluster as it was."""
@@ -124,7 +126,7 @@ class RayLauncher:
             ready, pending = ray.wait(pending, timeout=TABLE)
             for reference in ready:
                 self._take(ray, reference, references[reference])
-            self._look(ray, book)
+            self._look(ray, book, LOOK if pending else FINAL)  # the last one is what the report says
             for rank, tail in tails.items():
                 lines = tail.read(whole=not pending)
                 if lines:
@@ -143,22 +145,22 @@ class RayLauncher:
             log = log_path(self.plan.folder, rank)
             self.watcher.event(f"agent {rank} failed and is not started again ({words}); its log is {log}")
 
-    def _look(self, ray: Any, book: BookProcess | None) -> None:
+    def _look(self, ray: Any, book: BookProcess | None, patience: float) -> None:
         """Tell what is new of agents and book."""
         before = self._seats
-        self._find_seats(ray)
+        self._find_seats(ray, patience)
         for rank, seat in self._seats.items():
-            if rank in before and seat.restarts > before[rank].restarts:
+            if seat.restarts > (before[rank].restarts if rank in before else 0):
                 number = f"restart {seat.restarts} of {self.plan.max_restarts}"
                 self.watcher.event(f"agent {rank} had died and was started again by Ray ({number})")
         if book is not None and book.look():
             self.watcher.event("the address book had died and was started again")
         self.watcher.status(self.rows())
 
-    def _find_seats(self, ray: Any) -> None:
+    def _find_seats(self, ray: Any, patience: float) -> None:
         if self._desk is not None:
             with contextlib.suppress(ray.exceptions.RayError):  # it may itself be on its way to another machine
-                self._seats = ray.get(self._desk.seats.remote(), timeout=1)
+                self._seats = ray.get(self._desk.seats.remote(), timeout=patience)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row an agent, as `Launcher.rows` does."""
@@ -174,7 +176,7 @@ class RayLauncher:
         """Send SIGTERM to every agent that runs, wherever that is, and give them time."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        self._find_seats(ray)
+        self._find_seats(ray, FINAL)
         here = ray.get_runtime_context().get_node_id()
         for seat in self._seats.values():
             if seat.node == here:
