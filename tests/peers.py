@@ -22,15 +22,6 @@ from gossamer.runtime.transport.sockets import Sockets
 NO_RUN = run_digest("")
 
 
-def until(condition, seconds=20.0):
-    """Wait until something is so, and return it; fail when that takes too long."""
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, "it took too long"
-        time.sleep(0.002)
-    return found
-
-
 def stamp(rank, incarnation, sequence):
     return Stamp(rank, incarnation, sequence, time=7 * sequence, layout=5, heard=frozenset({rank}))
 

@@ -1,5 +1,4 @@
 import contextlib
-import functools
 import os
 import secrets
 import signal
@@ -11,14 +10,13 @@ import time
 import pytest
 from torch.distributed import TCPStore
 
-import peers
 from gossamer.errors import UserError
 from gossamer.runtime.book import PATIENCE, Book, serve_book
 from gossamer.runtime.records import MOST_BYTES, Record, seal
+from waiting import until
 
 KEY = bytes(range(32))
 ENDS = 60  # seconds for a process of the book to end
-until = functools.partial(peers.until, seconds=60)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """Which execution a run takes, measured or named, and what goes with it: precision and compilation."""
 
+import gc
 import tomllib
 
 import pytest
@@ -59,6 +60,20 @@ def test_auto_picks_an_execution_says_so_and_stays_with_it(tmp_path, monkeypatch
     result = gm.simulate(task, "clusters:2,2", out=tmp_path / "run", delay=3, batch=4, epochs=3)
     assert tomllib.loads((tmp_path / "run/config.toml").read_text())["execution"] == name
     assert result.summary["execution"] == name
+
+
+def test_every_model_of_ones_own_is_measured_even_where_one_before_it_was(monkeypatch, no_choice_yet):
+    measured = []
+
+    def choose(setup, *batch):
+        measured.append(setup.num_agents)  # not the set-up, which holds the model
+        return "loop", {"loop": 1.0}
+
+    monkeypatch.setattr(assembly, "choose_execution", choose)
+    for _ in range(8):  # each is gone before the next is made, perhaps at the same place in memory
+        Training(make_settings(small), task=make_task(lambda: with_norm()))
+        gc.collect()
+    assert len(measured) == 8
 
 
 def test_an_execution_that_is_named_is_taken_without_a_measurement(no_choice_yet):

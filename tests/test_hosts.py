@@ -19,7 +19,8 @@ from gossamer.runtime.message import MAGIC
 from gossamer.runtime.transport.requests import Echo, Probe, unpack_reply
 from gossamer.runtime.transport.sockets import Sockets
 from hosts_training import TRAINS, Told
-from peers import ask, raw, request, until
+from peers import ask, raw, request
+from waiting import until
 from wire import ADDRESSES, Line, Unavailable, two_hosts
 
 LINE = Line(delay=0.050, loss=0.01, rate=50_000_000)

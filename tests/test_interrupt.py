@@ -19,6 +19,7 @@ from gossamer.cli.interrupt import Interrupt
 from gossamer.engine.folder import RunFolder
 from gossamer.engine.metrics import Evaluator
 from runs import Crash, begin, crashing_at, outcome
+from waiting import until
 
 
 class Signals:
@@ -169,9 +170,7 @@ def test_an_interrupted_command_says_how_to_go_on_and_then_ends_the_same(folder,
     )
     process = _python(folder, "-c", WAITS_TO_BE_TOLD, "train", *arguments, "--out", "cut", "--json")
     try:
-        deadline = time.monotonic() + 120
-        while _lines(folder / "cut/metrics.jsonl") < 4 and process.poll() is None and time.monotonic() < deadline:
-            time.sleep(0.005)
+        until(lambda: _lines(folder / "cut/metrics.jsonl") >= 4 or process.poll() is not None, 120)
         process.send_signal(signal.SIGINT)
         (folder / "told").touch()
         out, err = process.communicate(timeout=120)

@@ -13,7 +13,8 @@ from gossamer.runtime.environment import Run
 from gossamer.runtime.launch import processes
 from gossamer.runtime.launch.board import Board
 from gossamer.runtime.launch.processes import Launcher
-from launching import Events, alive, lines_of, lives, make_plan, pids, wait_until
+from launching import Events, alive, lines_of, lives, make_plan, pids
+from waiting import until
 
 # Agents.
 
@@ -133,7 +134,7 @@ def test_agents_that_fail_after_steps_have_no_mistake_in_common(tmp_path):
     plan = plan.with_book(server.endpoint)
     client = Book(server.endpoint, plan.run.run, 0)
     client.post("status/0", {"step": 5, "loss": 0.5, "done": True})
-    wait_until(lambda: client.connected)
+    until(lambda: client.connected)
     watcher = Seeing(tmp_path / "seen")
     try:
         report = Launcher(plan, watcher).run()
@@ -151,7 +152,7 @@ def test_the_last_words_of_agents_are_waited_for_a_moment(monkeypatch):
     client, board = Book(server.endpoint, "x", 0), Board(Run(agents=3, run="x", book=server.endpoint))
     try:
         client.post("status/0", {"step": 5, "done": False})
-        wait_until(lambda: board.newest() == {0: {"step": 5, "done": False}})
+        until(lambda: board.newest() == {0: {"step": 5, "done": False}})
         later = threading.Timer(0.3, client.post, ("status/0", {"step": 6, "done": True}))
         begun = time.monotonic()
         later.start()
@@ -249,7 +250,7 @@ def test_shared_memory_is_removed_unless_others_of_the_run_still_use_it(tmp_path
     removed = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processes, "remove_leftovers", lambda run, folder: removed.append((run, folder)))
-        wait_until(lambda: processes.family(run=plan.run.run) == [other.pid])
+        until(lambda: processes.family(run=plan.run.run) == [other.pid])
         processes.remove_shared_memory(plan.run.run, name)
         assert removed == []
         other.kill()

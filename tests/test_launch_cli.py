@@ -12,7 +12,8 @@ import pytest
 import gossamer as gm
 from command import files_under
 from gossamer.runtime.launch.family import family
-from launching import alive, in_a_shell, lives, pids, wait_until, write_script
+from launching import alive, in_a_shell, lives, pids, write_script
+from waiting import until
 
 # An address book elsewhere that nobody serves: these agents need none, and a real one takes seconds to start.
 BOOK = ("--book", "localhost:9")
@@ -183,7 +184,7 @@ def launched(folder):
         run = f"test-{os.getpid()}-{time.monotonic_ns()}"
         made = in_a_shell(folder, "--agents", 2, "--out", "out", "--run", run, *arguments, "script.py")
         processes.append(made)
-        wait_until(lambda: all((folder / f"out/ready-{rank}.jsonl").exists() for rank in range(2)), 120)
+        until(lambda: all((folder / f"out/ready-{rank}.jsonl").exists() for rank in range(2)), 120)
         assert set(pids(folder / "out", 2)) <= set(family(run=run))
         return made, run
 
@@ -210,7 +211,7 @@ def test_a_second_interrupt_ends_agents_that_do_not_listen_at_once(folder, launc
     process, run = launched(DEAF, *BOOK)
     process.send_signal(signal.SIGINT)
     begun = time.monotonic()
-    wait_until(lambda: all((folder / f"out/told-{rank}.jsonl").exists() for rank in range(2)))
+    until(lambda: all((folder / f"out/told-{rank}.jsonl").exists() for rank in range(2)))
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130 and err.endswith("gossamer: interrupted\n")
@@ -223,4 +224,4 @@ def test_agents_and_book_do_not_outlive_a_launcher_that_is_killed(folder, launch
     everyone = family(run=run)
     assert len(everyone) == 3
     process.kill()
-    wait_until(lambda: not any(alive(pid) for pid in everyone))
+    until(lambda: not any(alive(pid) for pid in everyone))

@@ -19,7 +19,8 @@ from gossamer.runtime.launch.logs import Tail, last_words
 from gossamer.runtime.launch.processes import Launcher, describe_exit
 from gossamer.runtime.launch.recording import merge_traces
 from gossamer.runtime.launch.restarts import Restarts
-from launching import alive, make_plan, wait_until
+from launching import alive, make_plan
+from waiting import until
 
 # The policy, with a clock of its own.
 
@@ -87,9 +88,9 @@ def test_a_book_that_dies_comes_back_at_the_same_port(tmp_path):
     assert book.start() == "127.0.0.1:4711" and not book.look()
     first = book.pid
     os.kill(first, signal.SIGKILL)
-    wait_until(book.look)
+    until(book.look)
     assert book.pid != first and alive(book.pid)
-    wait_until(lambda: "asked for 4711" in (tmp_path / "book.log").read_text())
+    until(lambda: "asked for 4711" in (tmp_path / "book.log").read_text())
     second = book.pid
     book.stop()
     assert not alive(second)

@@ -5,7 +5,8 @@ import signal
 from gossamer.runtime.environment import read_environment
 from gossamer.runtime.launch.processes import Launcher
 from gossamer.runtime.launch.torchrun import torchrun_command
-from launching import Events, alive, in_a_shell, lives, make_plan, pids, wait_until, write_script
+from launching import Events, alive, in_a_shell, lives, make_plan, pids, write_script
+from waiting import until
 
 ONE_IS_KILLED = """
 if rank == "1" and os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
@@ -34,10 +35,10 @@ def test_workers_do_not_outlive_a_launcher_that_is_killed(folder):
     write_script(folder, "wait_for_ever()")
     process = in_a_shell(folder, "--agents", 2, "--torchrun", "--book", "localhost:9", "--out", "out", "script.py")
     try:
-        wait_until(lambda: all((folder / f"out/ready-{rank}.jsonl").exists() for rank in range(2)), 120)
+        until(lambda: all((folder / f"out/ready-{rank}.jsonl").exists() for rank in range(2)), 120)
     finally:
         process.send_signal(signal.SIGKILL)
         process.communicate()
     workers = pids(folder / "out", 2)
     assert len(workers) == 2
-    wait_until(lambda: not any(alive(pid) for pid in workers))
+    until(lambda: not any(alive(pid) for pid in workers))

@@ -16,6 +16,7 @@ from gossamer.runtime.transport import ring as rings
 from gossamer.runtime.transport import shared
 from gossamer.runtime.transport.base import KEPT
 from shared_memory import agents_in, file, half_said, heard, say
+from waiting import until
 
 
 @pytest.fixture
@@ -159,10 +160,8 @@ def test_no_copy_that_is_called_intact_is_mixed_and_a_killed_writer_is_followed_
     with agents_in(memory, monkeypatch) as agent:
         reader = agent(1)
         try:
-            deadline = time.monotonic() + 120
-            while reader.latest(0) is None:
-                assert process.poll() is None and time.monotonic() < deadline
-                time.sleep(0.01)
+            until(lambda: reader.latest(0) is not None or process.poll() is not None, 120)
+            assert process.poll() is None
             whole, torn = read_beside_a_writer(reader)
         finally:
             process.kill()

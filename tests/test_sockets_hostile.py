@@ -22,7 +22,8 @@ from gossamer.runtime.transport.requests import (
     unpack_request,
 )
 from gossamer.runtime.transport.sockets import Sockets
-from peers import NO_RUN, ask, has, payload, publish, raw, request, several, stamp, until
+from peers import NO_RUN, ask, has, payload, publish, raw, request, several, stamp
+from waiting import until
 
 LENGTH = 4_000
 # Type checks in the agent's thread draw random numbers while Hypothesis, which minds, makes its examples.

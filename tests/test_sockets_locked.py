@@ -11,7 +11,8 @@ import zmq
 from gossamer.runtime.keys import curve_pair
 from gossamer.runtime.transport.requests import unpack_reply
 from gossamer.runtime.transport.sockets import Sockets
-from peers import ask, has, payload, publish, raw, request, several, until
+from peers import ask, has, payload, publish, raw, request, several
+from waiting import until
 
 LENGTH = 4_000
 KEY = bytes(range(32))

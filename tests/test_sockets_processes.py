@@ -14,7 +14,8 @@ from gossamer.runtime.message import Stamp
 from gossamer.runtime.transport.base import KEPT
 from gossamer.runtime.transport.requests import Probe
 from gossamer.runtime.transport.sockets import Sockets
-from peers import Child, has, payload, publish, request, until
+from peers import Child, has, payload, publish, request
+from waiting import until
 
 LENGTH = 4_000
 

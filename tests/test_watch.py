@@ -20,6 +20,7 @@ from gossamer.experiments.watch.follow import Follower
 from gossamer.experiments.watch.health import Health
 from gossamer.experiments.watch.live import seconds_left
 from runs import begin, outcome
+from waiting import until
 from watching import PATIENCE, events, get, serving
 
 TOKEN = "0123456789abcdef"
@@ -351,10 +352,7 @@ def test_a_watched_run_ends_the_same_when_its_watcher_is_killed(folder, command)
     command.well("train", *flags, "--out", "alone")
     environment = {**os.environ, "PYTHONPATH": SOURCE}
     train = subprocess.Popen([sys.executable, "-m", "gossamer", "train", *flags, "--out", "run"], env=environment)
-    deadline = time.monotonic() + 120
-    while not (folder / "run/status.json").exists():
-        assert time.monotonic() < deadline, "the run does not begin"
-        time.sleep(0.02)
+    until((folder / "run/status.json").exists, 120)
     for number in (signal.SIGKILL, signal.SIGINT):
         watch = [sys.executable, "-m", "gossamer", "watch", "run", "--json"]
         page = subprocess.Popen(watch, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

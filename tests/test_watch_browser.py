@@ -13,6 +13,7 @@ from flight import SOURCE
 from gossamer.engine.status import StatusFile
 from gossamer.experiments.watch import live
 from runs import begin
+from waiting import until
 from watching import serving
 
 CHARTS = ("accuracy", "loss", "consensus", "predict", "message_age", "bytes_sent")
@@ -26,11 +27,9 @@ def training(tmp_path_factory):
     flags += [*("--epochs", "100000", "--eval-every", "20", "--execution", "stacked", "--lr", "0.05")]
     command = [sys.executable, "-m", "gossamer", "train", *flags, "--out", str(folder / "run")]
     train = subprocess.Popen(command, env={**os.environ, "PYTHONPATH": SOURCE}, stdout=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
     try:
-        while _lines(folder / "run/metrics.jsonl") < 3:
-            assert time.monotonic() < deadline and train.poll() is None, "the run does not begin"
-            time.sleep(0.1)
+        until(lambda: _lines(folder / "run/metrics.jsonl") >= 3 or train.poll() is not None, 120)
+        assert train.poll() is None
         yield folder / "run"
     finally:
         train.kill()

@@ -15,11 +15,10 @@ window.gossamerPage = (() => {
 
   function showChoices() {
     const { model, run } = state;
-    if (!isDrawn(at("run"), [model.runs.map((each) => each.name), model.runs.indexOf(run)]))
-      at("run").replaceChildren(...model.runs.map((each, place) => make("option", { value: place, selected: each === run }, each.name)));
+    fillSelect(at("run"), model.runs.map((each) => each.name), model.runs.indexOf(run));
     at("run").onchange = (event) => { state.path = model.runs[event.target.value].path; showInside(); };
     const count = model.networks[run.network].agents.length;
-    if (!isDrawn(at("agent"), [count, state.agent])) at("agent").replaceChildren(...Array.from({ length: count }, (_, agent) => make("option", { value: agent, selected: agent === state.agent }, String(agent))));
+    fillSelect(at("agent"), Array.from({ length: count }, (_, agent) => String(agent)), state.agent);
     at("agent").onchange = (event) => { state.agent = Number(event.target.value); showInside(); };
   }
 

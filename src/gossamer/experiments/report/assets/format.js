@@ -73,6 +73,12 @@ function fillSwitch(element, choices, chosen, choose) {
   };
 }
 
+// A list of which one is chosen.
+function fillSelect(element, titles, chosen) {
+  if (isDrawn(element, [titles, chosen])) return;
+  element.replaceChildren(...titles.map((title, place) => make("option", { value: place, selected: place === chosen }, title)));
+}
+
 async function copyText(text, button) {
   try {
     await navigator.clipboard.writeText(text);

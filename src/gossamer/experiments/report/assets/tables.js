@@ -10,18 +10,19 @@ function sortedRuns(model, sort) {
   });
 }
 
+function headOf({ key, title, digits, about }, state, refresh) {
+  const { sort } = state, order = sort.key === key ? (sort.down ? "descending" : "ascending") : "none";
+  const button = make("button", { type: "button", title: about || null, onclick: () => {
+    sort.down = sort.key === key ? !sort.down : digits !== null && !["seed", "loss", "consensus", "seconds"].includes(key);
+    sort.key = key;
+    showRuns(state, refresh);
+    at("runs").querySelector(`th[data-key="${key}"] button`).focus();
+  } }, title);
+  return make("th", { scope: "col", "data-key": key, "aria-sort": order, class: digits === null ? null : "number" }, button);
+}
+
 function showRuns(state, refresh) {
   const { model, sort } = state;
-  const head = model.columns.map(({ key, title, digits, about }) => {
-    const order = sort.key === key ? (sort.down ? "descending" : "ascending") : "none";
-    const button = make("button", { type: "button", title: about || null, onclick: () => {
-      sort.down = sort.key === key ? !sort.down : digits !== null && !["seed", "loss", "consensus", "seconds"].includes(key);
-      sort.key = key;
-      showRuns(state, refresh);
-      at("runs").querySelector(`th[data-key="${key}"] button`).focus();
-    } }, title);
-    return make("th", { scope: "col", "data-key": key, "aria-sort": order, class: digits === null ? null : "number" }, button);
-  });
   const body = sortedRuns(model, sort).map((run) => make("tr", {
     class: run === state.run ? "chosen" : null, onclick: () => { state.path = run.path; refresh(); },
   }, ...model.columns.map(({ key, digits }) => {
@@ -32,7 +33,8 @@ function showRuns(state, refresh) {
     if (key === "setting") cell.prepend(make("i", { class: "dot", style: `background:${model.settings[run.setting_number].colour}` }));
     return cell;
   })));
-  if (!isDrawn(at("runs"), [model.columns, sort])) at("runs").replaceChildren(make("thead", {}, make("tr", {}, ...head)), make("tbody"));
+  if (!isDrawn(at("runs"), [model.columns, sort]))
+    at("runs").replaceChildren(make("thead", {}, make("tr", {}, ...model.columns.map((column) => headOf(column, state, refresh)))), make("tbody"));
   at("runs").tBodies[0].replaceChildren(...body);
 }
 
