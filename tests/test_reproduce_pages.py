@@ -4,8 +4,9 @@ import pytest
 
 from gossamer.experiments.reproduce import toy_result
 from gossamer.experiments.reproduce.judge import judge
-from gossamer.experiments.reproduce.outcomes import make_section, sections_of
+from gossamer.experiments.reproduce.outcomes import leading, make_section, sections_of
 from gossamer.experiments.reproduce.page import write_page
+from gossamer.experiments.reproduce.paper import FIRST
 from gossamer.experiments.reproduce.recipes import RECIPES
 from gossamer.experiments.reproduce.scales import SCALES
 from gossamer.experiments.reproduce.store import Store
@@ -65,6 +66,15 @@ def test_where_the_papers_difference_is_not_clear_ours_need_not_be(tmp_path):
     assert verdict.word == HOLDS and "of 1 comparisons 1 hold (39 more are not run)" in verdict.sentence
 
 
+@pytest.mark.parametrize(("ceiling", "told"), [(0.6, True), (0.95, False)])
+def test_a_protocol_that_falls_short_without_delay_is_told(tmp_path, ceiling, told):
+    store = Store(tmp_path)
+    cells = [cell for cell in RECIPES["table-2"].cells_of(QUICK, ["paper"]) if cell.column == FIRST]
+    fill(store, cells, {"PC-ASGD": 0.55, "D-ASGD": 0.5, "synchronous": ceiling}, seeds=2, spread=0.01)
+    sentence = verdict_of("table-2", store).sentence
+    assert ("Even without delay this protocol ends at 60.0 %" in sentence) == told == ("87.3 % with it" in sentence)
+
+
 def test_nothing_to_compare_is_no_verdict(tmp_path):
     assert verdict_of("table-4", table_4(tmp_path, {"D-ASGD": 0.8})).word == OPEN
 
@@ -106,20 +116,23 @@ def test_a_run_that_diverged_is_marked(tmp_path):
     assert "20.0 ± 14.1 (2, 1 diverged)" in page_of("table-4", store, tmp_path)
 
 
-def test_the_largest_scale_comes_first_and_is_judged(tmp_path):
+def test_the_scale_with_more_runs_leads_and_the_other_is_told_too(tmp_path):
     store = table_4(tmp_path, PRINTED)
-    fill(
-        store,
-        RECIPES["table-4"].cells_of(SCALES["full"], ["paper"]),
-        {**PRINTED, "D-ASGD": 0.99},
-        2,
-        0.002,
-        scale="full",
-    )
+    full = RECIPES["table-4"].cells_of(SCALES["full"], ["paper"])
+    turned = {**PRINTED, "D-ASGD": 0.99}
+    fill(store, full, {row: turned[row] for row in ("PC-ASGD-PV", "D-ASGD")}, 2, 0.002, scale="full")
     sections = sections_of(RECIPES["table-4"], store)
     assert [section.scale.name for section in sections] == ["full", "quick"]
+    assert [section.scale.name for section in leading(sections)] == ["quick"]
     page = page_of("table-4", store, tmp_path)
-    assert "**Protocol paper, scale full.** Does not hold" in page and "scale quick.**" not in page
+    assert "**Scale full, protocol paper.** Does not hold: of 1 comparisons" in page
+    assert "**Scale quick, protocol paper.** Holds" in page
+    write_summary(store, tmp_path)
+    summary = " ".join((tmp_path / "README.md").read_text().split())
+    assert "[table-4](table-4.md), scale quick, protocol paper: Holds" in summary
+    assert "At scale full: Does not hold: of 1 comparisons" in summary
+    fill(store, full, turned, 2, 0.002, scale="full")
+    assert [section.scale.name for section in leading(sections_of(RECIPES["table-4"], store))] == ["full"]
 
 
 @pytest.mark.parametrize(("share", "word"), [(0.62, HOLDS), (0.37, HOLDS), (0.97, FAILS)])

@@ -157,7 +157,7 @@ def _run(asked: Asked, *, json: bool) -> tuple[str, int]:
 def _tell(asked: Asked, status: str, made: int, written: list[Path], *, json: bool) -> None:
     campaign = asked.campaign
     done, total = campaign.done(), campaign.total()
-    verdicts = verdicts_of(asked.recipes, campaign.store)
+    verdicts = verdicts_of(asked.recipes, campaign.store, campaign.scale.name)
     if json:
         document: dict[str, Any] = {"results": [recipe.name for recipe in asked.recipes], "scale": campaign.scale.name}
         document |= {"seeds": campaign.seeds, "status": status, "runs": total, "done": done, "made_now": made}

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
-from gossamer.experiments.reproduce.figures import PROTOCOL_LOOK, paper_handle, protocol_handle
-from gossamer.experiments.reproduce.outcomes import Outcome, Section
+from gossamer.experiments.reproduce.figures import PROTOCOL_LOOK
+from gossamer.experiments.reproduce.outcomes import Outcome, Section, leading
 from gossamer.experiments.reproduce.paper import Reported
 from gossamer.experiments.style import DPI, GREY, styled
 
@@ -24,10 +25,14 @@ def advantages(sections: Sequence[Section], column: str, baseline: str) -> Advan
             outcome, reported = section.outcomes.get((row, column)), section.recipe.reported.get((row, column))
             if base is None or outcome is None or row == baseline:
                 continue
-            found.setdefault(row, {})[section.protocol] = _difference(outcome, base)
+            found.setdefault(row, {})[_source(section)] = _difference(outcome, base)
             if reported is not None and printed is not None:
                 found[row][PAPER] = _difference(reported, printed)
     return found
+
+
+def _source(section: Section) -> str:
+    return f"here, protocol {section.protocol}, scale {section.scale.name}"
 
 
 def _difference(one: Outcome | Reported, other: Outcome | Reported) -> tuple[float, float]:
@@ -41,16 +46,25 @@ def draw_advantages(sections: Sequence[Section], column: str, baseline: str) -> 
     rows = sorted(found, key=lambda row: max(points for points, _ in found[row].values()))
     figure = Figure(figsize=(8.4, max(2.8, 1.6 + 0.36 * len(rows))), dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
+    looks = {PAPER: ("s", GREY, "none"), **{_source(section): _look(section, sections) for section in sections}}
     for at, row in enumerate(rows):
         for source, (points, spread) in found[row].items():
-            marker, colour = PROTOCOL_LOOK.get(source, ("s", GREY))
-            look: dict[str, Any] = {"markerfacecolor": "none"} if source == PAPER else {}
-            axes.errorbar(points, at, xerr=spread, marker=marker, color=colour, linestyle="none", capsize=2, **look)
+            axes.errorbar(points, at, xerr=spread, capsize=2, **_marks(*looks[source]))
     axes.axvline(0, color=GREY, linewidth=1)
     axes.set_yticks(range(len(rows)), rows)
     axes.set_xlabel(f"points of accuracy above {baseline}")
-    axes.set_title(f"{column}, scale {sections[0].scale.name}")
-    protocols = dict.fromkeys(section.protocol for section in sections)
-    handles = [paper_handle(), *map(protocol_handle, protocols)]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    axes.set_title(column)
+    shown = {source for of_row in found.values() for source in of_row}
+    handles = [Line2D([], [], label=source, **_marks(*look)) for source, look in looks.items() if source in shown]
+    figure.legend(handles=handles, loc="outside lower center", ncols=2)
     return figure
+
+
+def _look(section: Section, sections: Sequence[Section]) -> tuple[str, str, str]:
+    """Return marker, colour and filling: by the protocol, and filled at the scale that says most."""
+    marker, colour = PROTOCOL_LOOK[section.protocol]
+    return marker, colour, colour if section.scale is leading(sections)[0].scale else "none"
+
+
+def _marks(marker: str, colour: str, filling: str) -> dict[str, Any]:
+    return {"marker": marker, "color": colour, "markerfacecolor": filling, "linestyle": "none"}

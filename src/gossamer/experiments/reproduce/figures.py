@@ -58,7 +58,7 @@ def _table(sections: Sequence[Section]) -> Figure:
         panel.set_yticks(range(len(rows)), list(reversed(rows)) if place % PANELS == 0 else [""] * len(rows))
         panel.grid(visible=True, axis="both")
         panel.set_xlabel("test accuracy in %")
-    handles = [paper_handle(), *(protocol_handle(section.protocol) for section in sections)]
+    handles = [_paper_handle(), *(_protocol_handle(section.protocol) for section in sections)]
     figure.legend(handles=handles, loc="outside lower center", ncols=3)
     return figure
 
@@ -68,12 +68,12 @@ def _dot(panel: Axes, outcome: Outcome | None, at: float, marker: str, colour: s
         panel.errorbar(outcome.mean, at, xerr=outcome.std, marker=marker, color=colour, linestyle="none", capsize=2)
 
 
-def paper_handle() -> Line2D:
+def _paper_handle() -> Line2D:
     """Return the legend's entry of the paper's numbers."""
     return Line2D([], [], linestyle="none", marker="s", color=GREY, markerfacecolor="none", label="the paper")
 
 
-def protocol_handle(protocol: str) -> Line2D:
+def _protocol_handle(protocol: str) -> Line2D:
     """Return the legend's entry of a protocol."""
     marker, colour = PROTOCOL_LOOK[protocol]
     return Line2D([], [], linestyle="none", marker=marker, color=colour, label=f"here, protocol {protocol}")

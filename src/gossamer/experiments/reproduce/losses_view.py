@@ -7,7 +7,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from gossamer.experiments.reproduce.outcomes import Section
-from gossamer.experiments.reproduce.recommended import CEILING, Loss, losses
+from gossamer.experiments.reproduce.recipe import CEILING
+from gossamer.experiments.reproduce.recommended import Loss, losses
 from gossamer.experiments.style import COLOURS, DPI, GREY, MARKERS
 
 TITLE = "points lost to the synchronous run, seed by seed"

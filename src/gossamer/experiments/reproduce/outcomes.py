@@ -2,6 +2,7 @@
 
 import dataclasses
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -125,6 +126,18 @@ def sections_of(recipe: Recipe, store: Store) -> list[Section]:
     sections = [dataclasses.replace(each, elsewhere=_elsewhere(each, made)) for each in made if each.outcomes]
     larger = [section for section in sections if section.scale.name != "smoke"]
     return larger or sections
+
+
+def leading(sections: Sequence[Section]) -> list[Section]:
+    """Return the sections of the scale with the most places, of equal ones the larger.
+
+    A few runs at a large scale do not outweigh a smaller one where everything was run.
+    """
+    places: dict[str, int] = {}
+    for section in sections:
+        places[section.scale.name] = places.get(section.scale.name, 0) + len(section.outcomes)
+    most = max(places, key=lambda name: places[name], default=None)  # of equal ones the first, which is the larger
+    return [section for section in sections if section.scale.name == most]
 
 
 def _elsewhere(section: Section, others: list[Section]) -> dict[Place, tuple[str, Outcome]]:

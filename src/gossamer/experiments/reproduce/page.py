@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gossamer.experiments.reproduce.judge import has_verdict, judge
-from gossamer.experiments.reproduce.outcomes import Outcome, Section, sections_of
+from gossamer.experiments.reproduce.outcomes import Outcome, Section, leading, sections_of
 from gossamer.experiments.reproduce.paper import Reported
 from gossamer.experiments.reproduce.recipe import Recipe
 from gossamer.experiments.reproduce.scales import PROTOCOLS
@@ -28,14 +28,13 @@ def write_page(recipe: Recipe, store: Store, folder: Path) -> list[Path]:
 
 
 def _write_picture(recipe: Recipe, sections: Sequence[Section], folder: Path) -> list[Path]:
-    """Draw the largest scale that was run."""
+    """Draw the scale that says most."""
     if not sections:
         return []
     from gossamer.experiments.reproduce.figures import draw  # matplotlib is slow to import: only when it draws
 
-    largest = [section for section in sections if section.scale is sections[0].scale]
     path = folder / f"{recipe.name}.png"
-    draw(largest).savefig(path, facecolor="white", pil_kwargs={"optimize": True})
+    draw(leading(sections)).savefig(path, facecolor="white", pil_kwargs={"optimize": True})
     return [path]
 
 
@@ -51,16 +50,14 @@ def to_page(recipe: Recipe, sections: Sequence[Section], pictures: Sequence[str]
 
 
 def _verdicts(recipe: Recipe, sections: Sequence[Section]) -> list[str]:
-    """Return a sentence for each protocol, at the largest scale that was run."""
+    """Return a sentence for each scale and protocol that was run."""
     if not sections:
         return [NOTHING]
     if not has_verdict(recipe):
         return ["The paper has no such result."]
-    largest = sections[0].scale
     return [
-        _wrapped(f"* **Protocol {section.protocol}, scale {section.scale.name}.** {judge(section).sentence}", "  ")
+        _wrapped(f"* **Scale {section.scale.name}, protocol {section.protocol}.** {judge(section).sentence}", "  ")
         for section in sections
-        if section.scale is largest
     ]
 
 

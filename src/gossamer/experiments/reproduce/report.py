@@ -36,13 +36,12 @@ def write_pages(recipes: Sequence[Recipe], store: Store, folder: Path) -> list[P
     return [*paths, *write_summary(store, folder)]
 
 
-def verdicts_of(recipes: Sequence[Recipe], store: Store) -> list[dict[str, str]]:
-    """Return the verdicts at the largest scale of each result that was run."""
+def verdicts_of(recipes: Sequence[Recipe], store: Store, scale: str) -> list[dict[str, str]]:
+    """Return the verdicts at this scale on each result that was run."""
     found = []
-    for recipe in recipes:
-        sections = sections_of(recipe, store)
-        for section in sections:
-            if section.scale is sections[0].scale and has_verdict(recipe):
+    for recipe in filter(has_verdict, recipes):
+        for section in sections_of(recipe, store):
+            if section.scale.name == scale:
                 verdict = judge(section)
                 where = {"scale": section.scale.name, "protocol": section.protocol}
                 found.append({"name": recipe.name, **where, "verdict": verdict.word, "because": verdict.sentence})

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gossamer.experiments.reproduce.judge import judge
-from gossamer.experiments.reproduce.outcomes import Section, sections_of
+from gossamer.experiments.reproduce.outcomes import Section, leading, sections_of
 from gossamer.experiments.reproduce.paper import FIRST
+from gossamer.experiments.reproduce.recipe import CEILING
 from gossamer.experiments.reproduce.recipes import RECIPES
 from gossamer.experiments.reproduce.store import Store
 from gossamer.experiments.reproduce.toy_result import toy_counts
-from gossamer.experiments.reproduce.verdict import FAILS, HOLDS, ORDER
+from gossamer.experiments.reproduce.verdict import FAILS, HOLDS, OPEN, ORDER
 from gossamer.state.checkpoint import write_text
 
 WIDTH = 120
@@ -29,10 +30,9 @@ BEYOND = "What is recommended, beyond the paper"
 def write_summary(store: Store, folder: Path) -> list[Path]:
     """Write the page and its picture, and return their paths."""
     sections = {name: sections_of(recipe, store) for name, recipe in RECIPES.items()}
-    largest = {name: [each for each in found if each.scale is found[0].scale] for name, found in sections.items()}
-    drawn = _draw(largest, folder)
+    drawn = _draw([*sections["table-2"], *sections["table-3"]], folder)
     page = folder / "README.md"
-    write_text(page, to_summary(largest, picture=bool(drawn), more=_further_pages(folder)))
+    write_text(page, to_summary(sections, picture=bool(drawn), more=_further_pages(folder)))
     return [page, *drawn]
 
 
@@ -47,38 +47,56 @@ def _further_pages(folder: Path) -> list[str]:
     ]
 
 
-def to_summary(largest: dict[str, list[Section]], *, picture: bool, more: Sequence[str] = ()) -> str:
+def to_summary(results: dict[str, list[Section]], *, picture: bool, more: Sequence[str] = ()) -> str:
     """Return the page as Markdown."""
     judged: dict[str, list[str]] = {}
-    for name, sections in largest.items():
-        for section in sections:
-            verdict = judge(section)
+    leads = {name: _leads(sections) for name, sections in results.items()}
+    for name, found in leads.items():
+        for lead, others in found:
+            verdict = judge(lead)
             heading = BEYOND if RECIPES[name].kind == "target" else HEADINGS.get(verdict.word, "")
-            where = f"scale {section.scale.name}, protocol {section.protocol}"
-            judged.setdefault(heading, []).append(_wrapped(f"* [{name}]({name}.md), {where}: {verdict.sentence}"))
-    lines = ["# The paper's results, repeated", "", *_opening(largest), ""]
+            where = f"scale {lead.scale.name}, protocol {lead.protocol}"
+            told = f"* [{name}]({name}.md), {where}: {verdict.sentence}{_also(others)}"
+            judged.setdefault(heading, []).append(_wrapped(told))
+    lines = ["# The paper's results, repeated", "", *_opening(results), ""]
     lines += [f"![points above {BASELINE}]({PICTURE})", ""] if picture else []
     for heading in (*HEADINGS.values(), BEYOND):
         if heading in judged:
             lines += [f"## {heading}", "", *judged[heading], ""]
-    better = [line for sections in largest.values() for section in sections for line in _better(section)]
+    better = [line for found in leads.values() for lead, _ in found for line in _better(lead)]
     if better:
         lines += [f"## What is better than {OURS}", "", "What the paper does not have, by more than 1 std:", ""]
         lines += [*better, ""]
     lines += [_wrapped(f"See also: {', '.join(more)}.", indent=""), ""] if more else []
     left = [
-        name for name, sections in largest.items() if not sections and RECIPES[name].kind not in ("document", "toy")
+        name for name, sections in results.items() if not sections and RECIPES[name].kind not in ("document", "toy")
     ]
     lines += [f"Not run yet: {', '.join(left)}.", ""] if left else []
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _opening(largest: dict[str, list[Section]]) -> list[str]:
+def _leads(sections: list[Section]) -> list[tuple[Section, list[Section]]]:
+    """Return for each protocol the section that says most, and those of other scales."""
+    found = []
+    for protocol in dict.fromkeys(section.protocol for section in sections):
+        alike = [section for section in sections if section.protocol == protocol]
+        (lead,) = leading(alike)
+        found.append((lead, [section for section in alike if section is not lead]))
+    return found
+
+
+def _also(others: list[Section]) -> str:
+    """Return what other scales say, where they say something."""
+    verdicts = [(section.scale.name, judge(section)) for section in others]
+    return "".join(f" At scale {name}: {verdict.sentence}" for name, verdict in verdicts if verdict.word != OPEN)
+
+
+def _opening(results: dict[str, list[Section]]) -> list[str]:
     """Say what was run, and at which scale."""
-    scales = {section.scale.name: section.scale for sections in largest.values() for section in sections}
+    scales = {section.scale.name: section.scale for sections in results.values() for section in sections}
     told = [f"*{name}*: {scale.about}." for name, scale in scales.items()]
     text = (
-        "Written by `gossamer reproduce` from the runs in data/. Each result is judged at the largest scale at which "
+        "Written by `gossamer reproduce` from the runs in data/. Each result is judged at the scale at which most of "
         "it has been run: a difference counts when it is larger than one standard deviation over seeds. "
     )
     return [_wrapped(text + " ".join(told), indent="")]
@@ -90,7 +108,7 @@ def _better(section: Section) -> list[str]:
     clear: dict[str, list[float]] = {}
     for (row, column), outcome in section.outcomes.items():
         ours = section.outcomes.get((OURS, column))
-        if ours is None or not outcome.cell.extra or section.recipe.kind not in RANKED or row == "synchronous":
+        if ours is None or not outcome.cell.extra or section.recipe.kind not in RANKED or row == CEILING:
             continue
         difference = outcome.mean - ours.mean
         points.setdefault(row, []).append(difference)
@@ -106,10 +124,8 @@ def _better(section: Section) -> list[str]:
     ]
 
 
-def _draw(largest: dict[str, list[Section]], folder: Path) -> list[Path]:
-    """Draw all algorithms of the two large tables in the first case."""
-    sections = [*largest["table-2"], *largest["table-3"]]
-    sections = [section for section in sections if section.scale is sections[0].scale]
+def _draw(sections: list[Section], folder: Path) -> list[Path]:
+    """Draw all algorithms of these tables in the first case."""
     if not any((BASELINE, FIRST) in section.outcomes for section in sections):
         return []
     from gossamer.experiments.reproduce.advantages import draw_advantages  # matplotlib is slow to import
