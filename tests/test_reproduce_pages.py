@@ -66,12 +66,14 @@ def test_where_the_papers_difference_is_not_clear_ours_need_not_be(tmp_path):
     assert verdict.word == HOLDS and "of 1 comparisons 1 hold (39 more are not run)" in verdict.sentence
 
 
-@pytest.mark.parametrize(("ceiling", "told"), [(0.6, True), (0.95, False)])
-def test_a_protocol_that_falls_short_without_delay_is_told(tmp_path, ceiling, told):
+@pytest.mark.parametrize(
+    ("scale", "ceiling", "told"), [("full", 0.6, True), ("full", 0.95, False), ("quick", 0.6, False)]
+)
+def test_a_protocol_that_falls_short_without_delay_is_told(tmp_path, scale, ceiling, told):
     store = Store(tmp_path)
-    cells = [cell for cell in RECIPES["table-2"].cells_of(QUICK, ["paper"]) if cell.column == FIRST]
-    fill(store, cells, {"PC-ASGD": 0.55, "D-ASGD": 0.5, "synchronous": ceiling}, seeds=2, spread=0.01)
-    sentence = verdict_of("table-2", store).sentence
+    cells = [cell for cell in RECIPES["table-2"].cells_of(SCALES[scale], ["paper"]) if cell.column == FIRST]
+    fill(store, cells, {"PC-ASGD": 0.55, "D-ASGD": 0.5, "synchronous": ceiling}, seeds=2, spread=0.01, scale=scale)
+    sentence = verdict_of("table-2", store, scale=SCALES[scale]).sentence
     assert ("Even without delay this protocol ends at 60.0 %" in sentence) == told == ("87.3 % with it" in sentence)
 
 
@@ -131,6 +133,8 @@ def test_the_scale_with_more_runs_leads_and_the_other_is_told_too(tmp_path):
     summary = " ".join((tmp_path / "README.md").read_text().split())
     assert "[table-4](table-4.md), scale quick, protocol paper: Holds" in summary
     assert "At scale full: Does not hold: of 1 comparisons" in summary
+    assert "| | full, paper | quick, paper |" in summary
+    assert "| [table-4](table-4.md) | does not hold (1 of 8) | holds |" in summary
     fill(store, full, turned, 2, 0.002, scale="full")
     assert [section.scale.name for section in leading(sections_of(RECIPES["table-4"], store))] == ["full"]
 

@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from gossamer.experiments.reproduce.judge import judge
+from gossamer.experiments.reproduce.judge import has_verdict, judge
 from gossamer.experiments.reproduce.outcomes import Section, leading, sections_of
 from gossamer.experiments.reproduce.paper import FIRST
 from gossamer.experiments.reproduce.recipe import CEILING
@@ -59,6 +59,7 @@ def to_summary(results: dict[str, list[Section]], *, picture: bool, more: Sequen
             told = f"* [{name}]({name}.md), {where}: {verdict.sentence}{_also(others)}"
             judged.setdefault(heading, []).append(_wrapped(told))
     lines = ["# The paper's results, repeated", "", *_opening(results), ""]
+    lines += [*_overview(results), ""]
     lines += [f"![points above {BASELINE}]({PICTURE})", ""] if picture else []
     for heading in (*HEADINGS.values(), BEYOND):
         if heading in judged:
@@ -98,8 +99,26 @@ def _opening(results: dict[str, list[Section]]) -> list[str]:
     text = (
         "Written by `gossamer reproduce` from the runs in data/. Each result is judged at the scale at which most of "
         "it has been run: a difference counts when it is larger than one standard deviation over seeds. "
+        "In brackets: how many of the comparisons could be made. "
     )
     return [_wrapped(text + " ".join(told), indent="")]
+
+
+def _overview(results: dict[str, list[Section]]) -> list[str]:
+    """Return a table of verdicts: a line a result, a column a scale and protocol."""
+    judged = {
+        (name, f"{section.scale.name}, {section.protocol}"): judge(section).short
+        for name, sections in results.items()
+        for section in sections
+        if has_verdict(section.recipe)
+    }
+    names, columns = (list(dict.fromkeys(place[at] for place in judged)) for at in (0, 1))
+    if not judged:
+        return []
+    lines = [f"| | {' | '.join(columns)} |", f"|---|{'---|' * len(columns)}"]
+    for name in names:
+        lines.append(f"| [{name}]({name}.md) | {' | '.join(judged.get((name, column), '') for column in columns)} |")
+    return lines
 
 
 def _better(section: Section) -> list[str]:

@@ -15,6 +15,7 @@ from gossamer.experiments.reproduce.recipe import CEILING, Claim
 HOLDS, ORDER, FAILS, OPEN = "holds", "holds in order but not in size", "does not hold", "not run"
 NEAR_SHARE, NEAR_TIME = 0.05, 0.05
 PRINTED = "literal, model"
+PAPERS_SCALE = "full"  # others are shorter, and end lower for that
 
 
 @dataclass(frozen=True)
@@ -47,10 +48,17 @@ class Judged:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One of the words, and the sentence that says why."""
+    """One of the words, the sentence that says why, and how many comparisons are made of how many."""
 
     word: str
     sentence: str
+    made: int = 0
+    possible: int = 0
+
+    @property
+    def short(self) -> str:
+        """The word, and how much of the result it is about where that is not all of it."""
+        return f"{self.word} ({self.made} of {self.possible})" if 0 < self.made < self.possible else self.word
 
 
 def judge_claims(section: Section) -> Verdict:
@@ -70,9 +78,8 @@ def judge_claims(section: Section) -> Verdict:
     example = max(
         (found for found in judged if found.word == word), key=lambda found: abs(found.ours - (found.paper or 0))
     )
-    return Verdict(
-        word, f"{_capital(word)}: {', '.join(told)}{rest}; {example}.{_seeds_note(section)}{_ceiling_note(section)}"
-    )
+    notes = f"{_seeds_note(section)}{_ceiling_note(section)}"
+    return Verdict(word, f"{_capital(word)}: {', '.join(told)}{rest}; {example}.{notes}", len(judged), possible)
 
 
 def _possible(section: Section) -> int:
@@ -103,6 +110,8 @@ def _seeds_note(section: Section) -> str:
 
 def _ceiling_note(section: Section) -> str:
     """Say where even the synchronous run ends below the paper's best: then the protocol falls short, not a rule."""
+    if section.scale.name != PAPERS_SCALE:
+        return ""
     short = []
     for (row, column), outcome in section.outcomes.items():
         printed = [number.mean for place, number in section.recipe.reported.items() if place[1] == column]
