@@ -2,14 +2,18 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
+import torch
 
+from gossamer.engine.trajectory import trajectory
 from gossamer.experiments.reproduce.cells import Cell, chosen, command_of, essence, key_of
 from gossamer.experiments.reproduce.rates import Missing, Rates
-from gossamer.experiments.reproduce.recipes import RECIPES, find_recipes
+from gossamer.experiments.reproduce.recipes import RECIPES, SAME_WITHOUT_DELAY, find_recipes
 from gossamer.experiments.reproduce.scales import PROTOCOLS, SCALES, Setting, at_length, settings_for
 from gossamer.experiments.reproduce.store import Store
 from gossamer.network import network
+from helpers import Smooth
 from reproducing import cells_of, record
 
 WITH_RUNS = [name for name, recipe in RECIPES.items() if recipe.kind not in ("document", "toy")]
@@ -164,10 +168,28 @@ def test_a_rate_is_looked_for_with_the_first_model_whatever_the_net():
     assert trials == {"preresnet:20"} < models
 
 
+@pytest.mark.parametrize("text", SAME_WITHOUT_DELAY)
+def test_what_shares_the_synchronous_run_without_delay_is_that_run(text):
+    keys = {cell.row: cell.key for cell in cells_of("delay-atlas", "quick", ["tuned"]) if cell.column == "tau 0, iid"}
+    assert keys[text] == keys["sync"] and len(set(keys.values())) == len(keys) - len(SAME_WITHOUT_DELAY)
+    losses = Smooth(8, 5, seed=0)
+    for spec in ("paper-1", "paper-3"):
+        net = network(spec, 0)
+        x0 = np.resize(losses.x0, (net.num_agents, 5))
+
+        def gradient(x, t, count=net.num_agents):
+            return np.stack([losses.one(i % 8, row, t) for i, row in zip(range(count), np.asarray(x), strict=True)])
+
+        paths = [
+            trajectory(rule, net, gradient, x0, steps=30, momentum=0.9, weight_decay=1e-4) for rule in (text, "sync")
+        ]
+        assert torch.equal(*paths)
+
+
 def test_the_atlas_takes_rates_of_a_delay_that_is_no_smaller():
     seen = {}
     for cell in cells_of("delay-atlas", "quick", ["tuned"]):
-        if cell.row == "d-asgd":
+        if cell.row == "sgp":
             (trial,) = cell.tune_on
             seen[int(cell.settings.delay)] = int(trial.delay)
             assert trial.epochs == cell.settings.epochs == SCALES["quick"].short_epochs

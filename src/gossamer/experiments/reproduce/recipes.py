@@ -31,6 +31,7 @@ ATLAS_DELAYS = (20, 0, 60, 5, 100, 10, 40, 2, 1)  # those that tell most first
 ATLAS_SMOKE_DELAYS = (20, 5)
 ATLAS_TUNED = (0, 5, 20, 60, 100)  # delays at which rates are looked for; those between take the next larger one's
 ATLAS_FIRST = ("pc-asgd/theta=pv", "d-asgd", "p-asgd", "c-asgd", "dm-asgd", "sync", "pc-asgd")
+SAME_WITHOUT_DELAY = (*(name for name in ATLAS_FIRST if name != "sync"), "feddelavg")  # as the synchronous run
 TIMED_EPOCHS = 6
 CRITERION_NOTE = (
     "The criterion as printed prefers the step with *less* descent, so that PC-ASGD nearly always predicts; the words "
@@ -125,9 +126,10 @@ def _atlas(scale: Scale, protocol: str) -> list[Cell]:
 
 def _atlas_cell(scale: Scale, protocol: str, where: Setting, text: str) -> Cell:
     """Return a cell whose rate is one for a delay that is no smaller, so that it is stable here too."""
-    cell = make_cell(scale, protocol, where, text, f"tau {where.delay}, {where.partition}", text)
+    rule = "sync" if where.delay == 0 and text in SAME_WITHOUT_DELAY else text
+    cell = make_cell(scale, protocol, where, text, f"tau {where.delay}, {where.partition}", rule)
     tuned_at = min(delay for delay in ATLAS_TUNED if delay >= where.delay)
-    return dataclasses.replace(cell, tune_on=trial_settings(scale, dataclasses.replace(where, delay=tuned_at), text))
+    return dataclasses.replace(cell, tune_on=trial_settings(scale, dataclasses.replace(where, delay=tuned_at), rule))
 
 
 def _downwards(rows: tuple[str, ...], columns: tuple[str, ...]) -> tuple[Claim, ...]:
@@ -235,6 +237,7 @@ _ALL = (
         reading=f"Runs are short, {SCALES['quick'].short_epochs} epochs at scale quick, and short runs lose more to "
         f"delay than long ones do. Rates are looked for at tau {', '.join(map(str, ATLAS_TUNED))}; a delay between "
         "takes the rate of the next larger one. "
+        f"Without delay {', '.join(SAME_WITHOUT_DELAY)} are the synchronous run and share it. "
         "With skewed labels BatchNorm's statistics are taken anew before each evaluation: an agent's own ones "
         "fit its own data only, and would hide what its parameters know (`norm_stats=recalibrated`).",
     ),
