@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import numpy as np
 import pytest
 import torch
 
@@ -172,17 +171,10 @@ def test_a_rate_is_looked_for_with_the_first_model_whatever_the_net():
 def test_what_shares_the_synchronous_run_without_delay_is_that_run(text):
     keys = {cell.row: cell.key for cell in cells_of("delay-atlas", "quick", ["tuned"]) if cell.column == "tau 0, iid"}
     assert keys[text] == keys["sync"] and len(set(keys.values())) == len(keys) - len(SAME_WITHOUT_DELAY)
-    losses = Smooth(8, 5, seed=0)
     for spec in ("paper-1", "paper-3"):
         net = network(spec, 0)
-        x0 = np.resize(losses.x0, (net.num_agents, 5))
-
-        def gradient(x, t, count=net.num_agents):
-            return np.stack([losses.one(i % 8, row, t) for i, row in zip(range(count), np.asarray(x), strict=True)])
-
-        paths = [
-            trajectory(rule, net, gradient, x0, steps=30, momentum=0.9, weight_decay=1e-4) for rule in (text, "sync")
-        ]
+        losses, local = Smooth(net.num_agents, 5, seed=0), {"momentum": 0.9, "weight_decay": 1e-4}
+        paths = [trajectory(rule, net, losses.gradient, losses.x0, steps=30, **local) for rule in (text, "sync")]
         assert torch.equal(*paths)
 
 

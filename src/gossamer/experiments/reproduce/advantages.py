@@ -2,17 +2,14 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
-from gossamer.experiments.reproduce.figures import PROTOCOL_LOOK
+from gossamer.experiments.reproduce.figures import PAPER, PAPER_LOOK, PROTOCOL_LOOK, Look, add_legend
 from gossamer.experiments.reproduce.outcomes import Outcome, Section, leading
 from gossamer.experiments.reproduce.paper import Reported
 from gossamer.experiments.style import DPI, GREY, styled
 
-PAPER = "the paper"
 Advantages = dict[str, dict[str, tuple[float, float]]]  # by row and source: points, and their standard deviation
 
 
@@ -46,25 +43,24 @@ def draw_advantages(sections: Sequence[Section], column: str, baseline: str) -> 
     rows = sorted(found, key=lambda row: max(points for points, _ in found[row].values()))
     figure = Figure(figsize=(8.4, max(2.8, 1.6 + 0.36 * len(rows))), dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
-    looks = {PAPER: ("s", GREY, "none"), **{_source(section): _look(section, sections) for section in sections}}
+    looks = {PAPER: PAPER_LOOK, **_looks(sections)}
     for at, row in enumerate(rows):
         for source, (points, spread) in found[row].items():
-            axes.errorbar(points, at, xerr=spread, capsize=2, **_marks(*looks[source]))
+            axes.errorbar(points, at, xerr=spread, capsize=2, **looks[source])
     axes.axvline(0, color=GREY, linewidth=1)
     axes.set_yticks(range(len(rows)), rows)
     axes.set_xlabel(f"points of accuracy above {baseline}")
     axes.set_title(column)
     shown = {source for of_row in found.values() for source in of_row}
-    handles = [Line2D([], [], label=source, **_marks(*look)) for source, look in looks.items() if source in shown]
-    figure.legend(handles=handles, loc="outside lower center", ncols=2)
+    add_legend(figure, {source: look for source, look in looks.items() if source in shown}, columns=2)
     return figure
 
 
-def _look(section: Section, sections: Sequence[Section]) -> tuple[str, str, str]:
-    """Return marker, colour and filling: by the protocol, and filled at the scale that says most."""
-    marker, colour = PROTOCOL_LOOK[section.protocol]
-    return marker, colour, colour if section.scale is leading(sections)[0].scale else "none"
-
-
-def _marks(marker: str, colour: str, filling: str) -> dict[str, Any]:
-    return {"marker": marker, "color": colour, "markerfacecolor": filling, "linestyle": "none"}
+def _looks(sections: Sequence[Section]) -> dict[str, Look]:
+    """Return the markers of each scale and protocol, filled at the scale that says most."""
+    lead = leading(sections)[0].scale
+    return {
+        _source(section): PROTOCOL_LOOK[section.protocol]
+        | ({} if section.scale is lead else {"markerfacecolor": "none"})
+        for section in sections
+    }

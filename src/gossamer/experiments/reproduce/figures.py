@@ -15,7 +15,13 @@ from gossamer.experiments.reproduce.paper import CHOICE_SHARES
 from gossamer.experiments.reproduce.recipes import SYNCHRONOUS
 from gossamer.experiments.style import COLOURS, DASHES, DPI, GREY, MARKERS, styled
 
-PROTOCOL_LOOK = {"paper": ("o", COLOURS[2]), "tuned": ("D", COLOURS[1])}
+Look = dict[str, Any]  # of markers, as matplotlib takes it
+PAPER_LOOK: Look = {"marker": "s", "color": GREY, "markerfacecolor": "none", "linestyle": "none"}
+PROTOCOL_LOOK: dict[str, Look] = {
+    "paper": {"marker": "o", "color": COLOURS[2], "linestyle": "none"},
+    "tuned": {"marker": "D", "color": COLOURS[1], "linestyle": "none"},
+}
+PAPER = "the paper"
 PANELS = 4  # in a row
 CLUSTER_DASHES = (DASHES[0], DASHES[1], DASHES[2], DASHES[3])
 
@@ -51,32 +57,26 @@ def _table(sections: Sequence[Section]) -> Figure:
         for at, row in enumerate(reversed(rows)):
             reported = first.recipe.reported.get((row, name))
             if reported is not None:
-                hollow: dict[str, Any] = {"color": GREY, "marker": "s", "markerfacecolor": "none", "linestyle": "none"}
-                panel.errorbar(reported.mean, at, xerr=reported.std or None, capsize=2, **hollow)
+                panel.errorbar(reported.mean, at, xerr=reported.std or None, capsize=2, **PAPER_LOOK)
             for shift, section in zip((-0.14, 0.14), sections, strict=False):
-                _dot(panel, section.outcomes.get((row, name)), at + shift, *PROTOCOL_LOOK[section.protocol])
+                _dot(panel, section.outcomes.get((row, name)), at + shift, PROTOCOL_LOOK[section.protocol])
         panel.set_yticks(range(len(rows)), list(reversed(rows)) if place % PANELS == 0 else [""] * len(rows))
         panel.grid(visible=True, axis="both")
         panel.set_xlabel("test accuracy in %")
-    handles = [_paper_handle(), *(_protocol_handle(section.protocol) for section in sections)]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3)
+    looks = {f"here, protocol {section.protocol}": PROTOCOL_LOOK[section.protocol] for section in sections}
+    add_legend(figure, {PAPER: PAPER_LOOK, **looks}, columns=3)
     return figure
 
 
-def _dot(panel: Axes, outcome: Outcome | None, at: float, marker: str, colour: str) -> None:
+def _dot(panel: Axes, outcome: Outcome | None, at: float, look: Look) -> None:
     if outcome is not None:
-        panel.errorbar(outcome.mean, at, xerr=outcome.std, marker=marker, color=colour, linestyle="none", capsize=2)
+        panel.errorbar(outcome.mean, at, xerr=outcome.std, capsize=2, **look)
 
 
-def _paper_handle() -> Line2D:
-    """Return the legend's entry of the paper's numbers."""
-    return Line2D([], [], linestyle="none", marker="s", color=GREY, markerfacecolor="none", label="the paper")
-
-
-def _protocol_handle(protocol: str) -> Line2D:
-    """Return the legend's entry of a protocol."""
-    marker, colour = PROTOCOL_LOOK[protocol]
-    return Line2D([], [], linestyle="none", marker=marker, color=colour, label=f"here, protocol {protocol}")
+def add_legend(figure: Figure, looks: dict[str, Look], columns: int) -> None:
+    """Say below the panels whose markers look how."""
+    handles = [Line2D([], [], label=label, **look) for label, look in looks.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns)
 
 
 def _curves(sections: Sequence[Section]) -> Figure:
