@@ -1,7 +1,11 @@
-"""All runs of some results, in the order that decides most first: one seed of every cell, then the next seed."""
+"""All runs of some results, in the order that decides most first: one seed of every cell, then the next seed.
+
+Several programs may work on one folder: each takes runs that no other is making, and all end when all runs are there.
+"""
 
 import dataclasses
 import functools
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +15,7 @@ import torch
 from gossamer.engine.settings import Settings
 from gossamer.engine.training import OnStep, Stop
 from gossamer.experiments.reproduce.cells import Cell, key_of
+from gossamer.experiments.reproduce.claims import claim, forget
 from gossamer.experiments.reproduce.rates import Missing, Rates
 from gossamer.experiments.reproduce.run import Job, Stopped, make_run
 from gossamer.experiments.reproduce.scales import Scale
@@ -19,6 +24,7 @@ from gossamer.experiments.reproduce.store import Record, Store
 OnRun = Callable[[str, int, int], OnStep | None]  # of what is run, its steps, and how many runs are there
 EPOCHS_PER_LOOK = 3  # at least: where there are a thousand short runs, only their ends are of interest
 TRIALS = 4  # about so many runs' time goes into the search for one rate
+WAIT = 0.5  # seconds between looks at what others are making
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ class Campaign:
         """Make what is missing; return 'finished' or why it was stopped, and how many runs were made now."""
         made, done = 0, self.done()
         try:
-            for label, job in self._missing():
+            for label, job in self._missing(stop):
                 if reason := stop():
                     raise Stopped(str(reason))
                 begin = functools.partial(_begin, on_run, label, done)
@@ -58,23 +64,41 @@ class Campaign:
             return stopped.reason, made
         return "finished", made
 
-    def _missing(self) -> Iterator[tuple[str, Job]]:
-        """Yield the runs to make; each is stored before the next is asked for."""
-        rates = Rates(self.scale, self.store)
-        for seed in range(self.seeds):
-            for cell in self.cells:
-                while True:
-                    try:
-                        settled = rates.settled(cell)
-                        break
-                    except Missing as missing:
-                        trial = missing.settings
-                        yield f"{cell.row} at rate {trial.lr:g}, {trial.epochs} epochs", self._job(trial, 0)
-                if self.store.find(settled.key, seed) is None:
-                    settings = dataclasses.replace(settled.settings, seed=seed)
-                    looks = min(self.scale.evaluations, max(1, settings.epochs // EPOCHS_PER_LOOK))
-                    job = self._job(settings, looks, timed=cell.timed)
-                    yield f"{cell.label}, seed {seed}", job
+    def _missing(self, stop: Stop) -> Iterator[tuple[str, Job]]:
+        """Yield the runs to make, each claimed until the next is asked for; it is stored by then."""
+        rates, claims = Rates(self.scale, self.store), self.folder / ".claims"
+        todo = [(cell, seed) for seed in range(self.seeds) for cell in self.cells]
+        while todo:
+            theirs, made = [], 0
+            for cell, seed in todo:
+                while (found := self._next(rates, cell, seed)) is not None:
+                    label, job = found
+                    with claim(claims, job.name) as ours:
+                        if not ours:
+                            theirs.append((cell, seed))
+                            break
+                        self.store.refresh()  # it may have been made before it was ours
+                        if self.store.find(job.key, job.settings.seed) is None:
+                            yield label, job
+                            made += 1
+                    forget(claims, job.name)
+            if theirs and not made:
+                _wait(stop)
+                self.store.refresh()
+            todo = theirs
+
+    def _next(self, rates: Rates, cell: Cell, seed: int) -> tuple[str, Job] | None:
+        """Return the run that a cell needs next, on the way to this seed, or nothing when it is there."""
+        try:
+            settled = rates.settled(cell)
+        except Missing as missing:
+            trial = missing.settings
+            return f"{cell.row} at rate {trial.lr:g}, {trial.epochs} epochs", self._job(trial, 0)
+        if self.store.find(settled.key, seed) is not None:
+            return None
+        settings = dataclasses.replace(settled.settings, seed=seed)
+        looks = min(self.scale.evaluations, max(1, settings.epochs // EPOCHS_PER_LOOK))
+        return f"{cell.label}, seed {seed}", self._job(settings, looks, timed=cell.timed)
 
     def _job(self, settings: Settings, evaluations: int, *, timed: bool = False) -> Job:
         cuda = torch.device(self.device).type == "cuda"
@@ -111,6 +135,13 @@ class Campaign:
             if record["scale"] == self.scale.name and on_cpu == (device == "cpu"):
                 paces.setdefault(_kind(record["settings"]), []).append(_pace(record))
         return {kind: sum(values) / len(values) for kind, values in paces.items()}
+
+
+def _wait(stop: Stop) -> None:
+    """Let some time pass, unless it is time to stop."""
+    if reason := stop():
+        raise Stopped(str(reason))
+    time.sleep(WAIT)
 
 
 def _begin(on_run: OnRun, label: str, done: int, steps: int) -> OnStep | None:

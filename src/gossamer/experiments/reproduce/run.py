@@ -62,9 +62,14 @@ class Job:
         return key_of(self.settings)
 
     @property
+    def name(self) -> str:
+        """The experiment and the seed."""
+        return f"{self.key}-seed{self.settings.seed}"
+
+    @property
     def folder_name(self) -> str:
         """Where it is saved when it is stopped."""
-        return f"{self.key}-seed{self.settings.seed}-{self.settings.device.replace(':', '-')}"
+        return f"{self.name}-{self.settings.device.replace(':', '-')}"
 
 
 @dataclass

@@ -1,7 +1,8 @@
 """Finished runs on disk: a line of JSON for each, in one file a scale, in OUT/data.
 
-Lines are only ever added, so that the files of several machines can be put together and a version control system shows
-what is new. A line that was cut off, by a full disk or a kill, is left out with a warning; its run is made again.
+Lines are only ever added, each in one write, so that several programs may share a file, the files of several machines
+can be put together, and a version control system shows what is new. A line that was cut off, by a full disk or a kill,
+is left out with a warning; its run is made again.
 """
 
 import json
@@ -34,9 +35,19 @@ class Store:
         """Read what is there."""
         self.folder = folder / "data"
         self._records: dict[Place, Record] = {}
+        self._num_read: dict[Path, int] = {}  # whole lines of each file
+        self._read(until=None)
+
+    def refresh(self) -> None:
+        """Read what others have added. A last line that has no end may be in the middle of its way to the disk."""
+        self._read(until=-1)
+
+    def _read(self, until: int | None) -> None:
         for path in sorted(self.folder.glob("*.jsonl")):
-            for record in read_records(path):
+            lines = _lines_of(path)
+            for record in _records_in(path, lines[:until], self._num_read.get(path, 0)):
                 self._records.setdefault(_place(record), record)
+            self._num_read[path] = len(lines) - 1
 
     @property
     def scales(self) -> set[str]:
@@ -74,17 +85,25 @@ class Store:
 
 def read_records(path: Path) -> list[Record]:
     """Return the whole lines of a file."""
+    return _records_in(path, _lines_of(path))
+
+
+def _lines_of(path: Path) -> list[bytes]:
     try:
-        lines = path.read_bytes().split(b"\n")
+        return path.read_bytes().split(b"\n")
     except OSError as error:
         raise UserError(f"cannot read '{path}' ({error.strerror}); check its permissions") from None
+
+
+def _records_in(path: Path, lines: list[bytes], first: int = 0) -> list[Record]:
+    """Return the records from a line on; what is none is left out with a warning."""
     records = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(lines[first:], start=first + 1):
         record = _parse(line)
         if record is not None:
             records.append(record)
         elif line.strip():
-            warnings.warn(f"'{path}' line {number} is damaged and left out", RuntimeWarning, stacklevel=3)
+            warnings.warn(f"'{path}' line {number} is damaged and left out", RuntimeWarning, stacklevel=5)
     return records
 
 
