@@ -5,6 +5,7 @@ Several programs may work on one folder: each takes runs that no other is making
 
 import dataclasses
 import functools
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -108,7 +109,8 @@ class Campaign:
     def estimate(self) -> tuple[float, int]:
         """Return about how many seconds are to come, and for how many runs nothing is known of their time.
 
-        What is known is the time of an epoch in stored runs of the same scale, model and size, on the same device.
+        What is known is the time of an epoch in stored runs of the same scale, model and size, on the same kind of
+        device: of the fastest, as others may have shared theirs with further runs.
         """
         rates, paces = Rates(self.scale, self.store), self._paces()
         seconds, unknown = 0.0, 0
@@ -127,14 +129,15 @@ class Campaign:
         return seconds, unknown
 
     def _paces(self) -> dict[tuple[str, ...], float]:
-        """Return the seconds of an epoch by kind of run."""
+        """Return the least seconds of an epoch by kind of run."""
         device = torch.device(self.device).type
-        paces: dict[tuple[str, ...], list[float]] = {}
+        paces: dict[tuple[str, ...], float] = {}
         for record in self.store.all():
             on_cpu = record.get("device", "").startswith("CPU")
             if record["scale"] == self.scale.name and on_cpu == (device == "cpu"):
-                paces.setdefault(_kind(record["settings"]), []).append(_pace(record))
-        return {kind: sum(values) / len(values) for kind, values in paces.items()}
+                kind = _kind(record["settings"])
+                paces[kind] = min(_pace(record), paces.get(kind, math.inf))
+        return paces
 
 
 def _wait(stop: Stop) -> None:
