@@ -45,6 +45,7 @@ class View:
     clip_row: Vector  # row i of the clipping matrix, [n]
     fresh: dict[int, Vector]  # k -> x^k_t; i itself is not in it
     late: dict[int, Message]
+    momentum: float = 0.0  # of the local optimiser
 
 
 def own_state(view: View, step: int) -> Vector:
@@ -211,6 +212,7 @@ def dm_asgd(view: View, *, gain: float | str = "auto") -> Vector:
     for k, message in view.late.items():
         named = {"auto": 1 / (message.age + 1), "critical": 1 / (math.e * (message.age + 0.5))}
         named["damped"] = named["auto"] / 2
+        named["momentum"] = 1 / ((1 + view.momentum) * (message.age + 1 / (1 - view.momentum)))
         kappa = named[gain] if isinstance(gain, str) else gain
         new = new + kappa * view.w_row[k] * (message.x - own_state(view, message.step))
     return new
@@ -290,7 +292,7 @@ def run(
                     told = max(s, 0)
                     late[k] = Message(s, t - s, xs[told][k], gs[told][k], vs[told][k])
             past = [x[i] for x in xs]
-            view = View(i, t, xs[t][i], gs[t][i], vs[t][i], lr, past, W[i], clip_matrix[i], fresh, late)
+            view = View(i, t, xs[t][i], gs[t][i], vs[t][i], lr, past, W[i], clip_matrix[i], fresh, late, momentum)
             if loss is not None:
                 options["loss"] = lambda candidate, i=i, t=t: loss(candidate, i, t)
             new[i] = rule(view, **options)

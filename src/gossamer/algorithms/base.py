@@ -92,6 +92,7 @@ class Own:
         evaluate: further evaluations of the loss, for rules that ask for them in `needs`.
         place: where the agents stand in the network.
         state: what the rule keeps, one row an agent.
+        momentum: of the local optimiser, 0 for one that remembers nothing.
         sent: in `step`, what `send` has returned.
     """
 
@@ -105,6 +106,7 @@ class Own:
     evaluate: Evaluate | None = None
     place: Place | None = None
     state: Mapping[str, Tensor] = field(default_factory=dict)
+    momentum: float = 0.0
     sent: Mapping[str, Float[Tensor, "a _"]] = field(default_factory=dict)
 
 

@@ -23,5 +23,5 @@ class DmAsgd(Matched):
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
         """Return W~ x - eta v plus the matched differences."""
         x = self.descend(own, mix_reliable(own, inbox, weights))
-        self.add_differences(x, inbox, "x")
+        self.add_differences(x, own, inbox, "x")
         return Update(x)

@@ -13,19 +13,21 @@ from dataclasses import dataclass
 
 import torch
 
-from gossamer.algorithms.base import Algorithm, Inbox, Past, Weights
+from gossamer.algorithms.base import Algorithm, Inbox, Own, Past, Weights
 from gossamer.algorithms.options import option
 from gossamer.algorithms.steps import add_product, scale_rows
 from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.shapes import Float, Tensor
 
-# With a local momentum the larger gain feeds the oscillations that the momentum makes in curved directions: there the
-# disagreement is half as much again as without any exchange, with half the gain a tenth (docs/algorithms/dm-asgd.md).
-GAINS: dict[str, Callable[[int], float]] = {
-    "auto": lambda age: 1 / (age + 1),
-    "damped": lambda age: 1 / (2 * (age + 1)),
-    "critical": lambda age: 1 / (math.e * (age + 0.5)),
+# By age and momentum. A local momentum is a further delay, of 1 / (1 - momentum) steps: a gain that does not know of it
+# feeds the oscillations in curved directions. The third is next to the best one of the linear analysis for every delay
+# and momentum (docs/algorithms/dm-asgd.md).
+GAINS: dict[str, Callable[[int, float], float]] = {
+    "auto": lambda age, momentum: 1 / (age + 1),
+    "damped": lambda age, momentum: 1 / (2 * (age + 1)),
+    "momentum": lambda age, momentum: 1 / ((1 + momentum) * (age + 1 / (1 - momentum))),
+    "critical": lambda age, momentum: 1 / (math.e * (age + 0.5)),
 }
 
 
@@ -45,7 +47,9 @@ class Matched(Algorithm):
     """A rule that mixes by matched differences."""
 
     gain: float | str = option(
-        "auto", "kappa: auto = 1/(tau+1), damped = half of it, critical = 1/(e (tau+1/2)), or a number for every age"
+        "auto",
+        "kappa: auto = 1/(tau+1), damped = half of it, momentum = 1/((1+beta)(tau+1/(1-beta))), critical = "
+        "1/(e (tau+1/2)), or a number for every age",
     )
 
     def __post_init__(self) -> None:
@@ -60,21 +64,21 @@ class Matched(Algorithm):
         """The own message at the age of each late one."""
         return Past.STATE
 
-    def kappa(self, age: int) -> float:
-        """Return the gain for messages of this age."""
-        return GAINS[self.gain](age) if isinstance(self.gain, str) else float(self.gain)
+    def kappa(self, age: int, momentum: float = 0.0) -> float:
+        """Return the gain for messages of this age, with this local momentum."""
+        return GAINS[self.gain](age, momentum) if isinstance(self.gain, str) else float(self.gain)
 
-    def mix(self, own: Float[Tensor, "a d"], inbox: Inbox, weights: Weights, name: str) -> Float[Tensor, "a d"]:
-        """Return [M m]_i for one part of the messages, of which `own` is the agents' own of this step."""
-        mixed = scale_rows(weights.clip_own, own)
+    def mix(self, own: Own, inbox: Inbox, weights: Weights, name: str) -> Float[Tensor, "a d"]:
+        """Return [M m]_i for a part of the messages that `send` has made."""
+        mixed = scale_rows(weights.clip_own, own.sent[name])
         add_product(mixed, weights.clip_fresh, inbox.message[name])
-        self.add_differences(mixed, inbox, name)
+        self.add_differences(mixed, own, inbox, name)
         return mixed
 
-    def add_differences(self, total: Float[Tensor, "a d"], inbox: Inbox, name: str) -> None:
+    def add_differences(self, total: Float[Tensor, "a d"], own: Own, inbox: Inbox, name: str) -> None:
         """Add the matched differences of one part of the messages to `total` in place."""
         for late in inbox.late:
-            kappa, then, own_then = self.kappa(late.age), late.message[name], late.own[name]
+            kappa, then, own_then = self.kappa(late.age, own.momentum), late.message[name], late.own[name]
             heard = late.weights.sum(dim=1)
             if own_then is then:  # all agents are here: one product takes the differences
                 add_product(total, late.weights - torch.diag(heard), then, kappa)

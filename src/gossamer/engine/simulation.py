@@ -175,6 +175,7 @@ class Simulation:
             evaluate=AtStep(self.source, t),
             place=self.place,
             state=self.state,
+            momentum=self.local.momentum,
         )
         sent = self.algorithm.send(own)
         inbox, weights, ages = self.mailbox.deliver(t, {"x": x, "g": g, "v": v, **sent})

@@ -120,10 +120,11 @@ class Node:
         v: Float[Tensor, "1 d"],
         lr: float,
         evaluate: Evaluate | None = None,
+        momentum: float = 0.0,
     ) -> Step:
         """Take one step from x along the direction v, with what the neighbours have sent."""
-        t = self.t
-        own = Own(x, g, v, lr, t, self.segments, evaluate=evaluate, place=self.place, state=self.state)
+        t, kept = self.t, self.state
+        own = Own(x, g, v, lr, t, self.segments, evaluate=evaluate, place=self.place, state=kept, momentum=momentum)
         sent = self.algorithm.send(own)
         vectors = {"x": x, "g": g, "v": v, **sent}
         now = time.monotonic_ns()

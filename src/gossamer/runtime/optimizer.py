@@ -124,7 +124,8 @@ class Decentralized(_Light):
         evaluate.check(self.algorithm)
         x, g = self._flat.gather(self._x), self._gradients()
         lr = max(float(group["lr"]) for group in self.param_groups)
-        done = self.node.step(x, g, self._directions(x, g, lr), lr, evaluate)
+        momentum = max(float(group["momentum"]) for group in self.param_groups)
+        done = self.node.step(x, g, self._directions(x, g, lr), lr, evaluate, momentum)
         self._flat.scatter(done.x)
         self.last = done
         self.agent.note(done, self.node.t, None if loss is None else float(torch.as_tensor(loss).detach()))

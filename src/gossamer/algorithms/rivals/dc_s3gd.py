@@ -44,7 +44,7 @@ class DcS3gd(Matched):
         if self.gradient_at == "mixed":
             assert own.evaluate is not None
             g = v = own.evaluate.gradient(x)
-        self.add_differences(x, inbox, "x")
+        self.add_differences(x, own, inbox, "x")
         curved = g.square() * (x - own.x)
         length = torch.linalg.vector_norm(curved, dim=1)
         lam = self.lam0 * torch.linalg.vector_norm(g, dim=1) / (length + TINY)

@@ -45,7 +45,7 @@ class Dsgt(Matched):
 
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
         """Mix states and trackers alike, and descend along the mixed tracker."""
-        y = self.mix(own.sent["y"], inbox, weights, "y")
+        y = self.mix(own, inbox, weights, "y")
         x = mix_reliable(own, inbox, weights)
-        self.add_differences(x, inbox, "x")
+        self.add_differences(x, own, inbox, "x")
         return Update(x.sub_(y, alpha=own.lr), state={"offset": y.sub_(own.v)})

@@ -43,9 +43,7 @@ class Scale:
     rates: tuple[float, ...]  # where the search for a rule's own begins
     seeds: int
     evaluations: int  # in a run, after the one of its start
-    fewer_epochs: Mapping[str, int] = field(
-        default_factory=dict
-    )  # of models that take long
+    fewer_epochs: Mapping[str, int] = field(default_factory=dict)  # of models that take long
 
     def epochs_of(self, model: str) -> int:
         """Return how long a model is trained."""
