@@ -3,6 +3,7 @@
 import pytest
 
 from gossamer.experiments.reproduce import toy_result
+from gossamer.experiments.reproduce.figures import draw
 from gossamer.experiments.reproduce.judge import judge
 from gossamer.experiments.reproduce.outcomes import leading, make_section, sections_of
 from gossamer.experiments.reproduce.page import write_page
@@ -137,6 +138,30 @@ def test_the_scale_with_more_runs_leads_and_the_other_is_told_too(tmp_path):
     assert "| [table-4](table-4.md) | does not hold (1 of 8) | holds |" in summary
     fill(store, full, turned, 2, 0.002, scale="full")
     assert [section.scale.name for section in leading(sections_of(RECIPES["table-4"], store))] == ["full"]
+
+
+def drawn(name, store):
+    return draw([make_section(RECIPES[name], QUICK, "paper", store)])
+
+
+def test_a_rule_looks_alike_in_all_pictures(tmp_path):
+    store = Store(tmp_path)
+    for name in ("fig-delay", "fig-size", "fig-accuracy"):
+        fill(store, RECIPES[name].cells_of(QUICK, ["paper"]), {"DM-ASGD": 0.6, "synchronous": 0.7, "D-ASGD": 0.3})
+    legends = [drawn(name, store).legends[0] for name in ("fig-delay", "fig-size", "fig-accuracy")]
+    looks = [{line.get_label(): (line.get_color(), line.get_marker()) for line in each.get_lines()} for each in legends]
+    shared = set.intersection(*map(set, looks))
+    assert shared >= {"PC-ASGD", "D-ASGD", "DM-ASGD", "synchronous"}
+    for row in shared:
+        assert len({look[row] for look in looks}) == 1
+    assert len({looks[0][row] for row in shared}) == len(shared)
+
+
+def test_a_panel_of_nothing_is_left_out(tmp_path):
+    store = Store(tmp_path)
+    store.add(record(RECIPES["fig-choice"].cells_of(QUICK, ["paper"])[0], 0, 0.5))
+    titles = [panel.get_title(loc="left") for panel in drawn("fig-choice", store).axes]
+    assert titles == ["a choice for each model, protocol paper"]
 
 
 @pytest.mark.parametrize(("share", "word"), [(0.62, HOLDS), (0.37, HOLDS), (0.97, FAILS)])

@@ -12,6 +12,7 @@ from matplotlib.lines import Line2D
 from gossamer.experiments.reproduce.losses_view import draw_losses
 from gossamer.experiments.reproduce.outcomes import Outcome, Section, number_in
 from gossamer.experiments.reproduce.paper import CHOICE_SHARES
+from gossamer.experiments.reproduce.recipe import BEYOND, FAMILY
 from gossamer.experiments.reproduce.recipes import SYNCHRONOUS
 from gossamer.experiments.style import COLOURS, DASHES, DPI, GREY, MARKERS, styled
 
@@ -22,6 +23,7 @@ PROTOCOL_LOOK: dict[str, Look] = {
     "tuned": {"marker": "D", "color": COLOURS[1], "linestyle": "none"},
 }
 PAPER = "the paper"
+MAIN_ROWS = (*FAMILY, *BEYOND)
 PANELS = 4  # in a row
 CLUSTER_DASHES = (DASHES[0], DASHES[1], DASHES[2], DASHES[3])
 
@@ -89,11 +91,11 @@ def _curves(sections: Sequence[Section]) -> Figure:
     ]
     figure, panels = _panels([f"{name}\nprotocol {section.protocol}" for section, name in shown])
     for panel, (section, name) in zip(panels, shown, strict=True):
-        for order, row in enumerate(section.rows):
+        for row in section.rows:
             outcome = section.outcomes.get((row, name))
             if outcome is not None:
                 epochs, accuracy = outcome.curve("accuracy")
-                panel.plot(epochs, [100 * value for value in accuracy], **_look(order))
+                panel.plot(epochs, [100 * value for value in accuracy], **_look(row, section.rows))
         panel.set_xlabel("epochs")
         panel.set_ylabel("test accuracy in %")
     _legend(figure, sections[0].rows)
@@ -107,8 +109,8 @@ def _against_numbers(sections: Sequence[Section]) -> Figure:
     figure, panels = _panels(titles, width=5.2, height=4.0)
     of_delay = sections[0].recipe.kind != "sizes"
     for panel, (section, kind) in zip(panels, kinds, strict=True):
-        for order, row in enumerate(section.rows):
-            _line_of_row(panel, section, kind, row, order)
+        for row in section.rows:
+            _line_of_row(panel, section, kind, row)
         if of_delay:
             panel.set_xscale("symlog", linthresh=1)
         numbers = sorted({number_in(name)[1] for name in section.columns if name != SYNCHRONOUS})
@@ -125,19 +127,25 @@ def _kinds(section: Section) -> list[str]:
     return list(dict.fromkeys(number_in(name)[0] for name in section.columns))
 
 
-def _line_of_row(panel: Axes, section: Section, kind: str, row: str, order: int) -> None:
+def _line_of_row(panel: Axes, section: Section, kind: str, row: str) -> None:
+    look = _look(row, section.rows)
     columns = [name for name in section.columns if number_in(name)[0] == kind and (row, name) in section.outcomes]
     outcomes = [section.outcomes[row, name] for name in columns]
     if SYNCHRONOUS in columns:  # without delay: the ceiling of all delays
-        panel.axhline(outcomes[0].mean, **{**_look(order), "marker": ""})
+        panel.axhline(outcomes[0].mean, **{**look, "marker": ""})
     elif outcomes:
         numbers, means = [number_in(name)[1] for name in columns], [outcome.mean for outcome in outcomes]
-        panel.errorbar(numbers, means, yerr=[outcome.std or 0.0 for outcome in outcomes], capsize=2, **_look(order))
+        panel.errorbar(numbers, means, yerr=[outcome.std or 0.0 for outcome in outcomes], capsize=2, **look)
 
 
 def _choices(sections: Sequence[Section]) -> Figure:
     """Draw the share of predicting over the epochs: a panel a granularity and protocol, a line a cluster."""
-    parts = [(section, part) for section in sections for part in ("model", "tensor")]
+    parts = [
+        (section, part)
+        for section in sections
+        for part in ("model", "tensor")
+        if any(row.endswith(part) for row, _ in section.outcomes)
+    ]
     titles = [f"a choice for each {part}, protocol {section.protocol}" for section, part in parts]
     figure, panels = _panels(titles, width=4.8)
     criteria = list(dict.fromkeys(row.partition(",")[0] for row in sections[0].rows))
@@ -186,7 +194,9 @@ def _times(sections: Sequence[Section]) -> Figure:
     return figure
 
 
-def _look(order: int) -> dict[str, Any]:
+def _look(row: str, rows: Sequence[str]) -> dict[str, Any]:
+    """Return how a row is drawn: the main ones alike in all pictures."""
+    order = MAIN_ROWS.index(row) if row in MAIN_ROWS else rows.index(row)
     return {
         "color": COLOURS[order % len(COLOURS)],
         "linestyle": DASHES[order % len(DASHES)],
@@ -197,7 +207,7 @@ def _look(order: int) -> dict[str, Any]:
 
 
 def _legend(figure: Figure, rows: Sequence[str]) -> None:
-    handles = [Line2D([], [], label=row, **_look(order)) for order, row in enumerate(rows)]
+    handles = [Line2D([], [], label=row, **_look(row, rows)) for row in rows]
     figure.legend(handles=handles, loc="outside lower center", ncols=4)
 
 
