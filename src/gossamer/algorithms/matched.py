@@ -21,8 +21,9 @@ from gossamer.network import Network
 from gossamer.shapes import Float, Tensor
 
 # By age and momentum. A local momentum is a further delay, of 1 / (1 - momentum) steps: a gain that does not know of it
-# feeds the oscillations in curved directions. The third is next to the best one of the linear analysis for every delay
-# and momentum (docs/algorithms/dm-asgd.md).
+# feeds the oscillations in curved directions. The third is next to the best one of the linear analysis for a loss that
+# is as curved as the momentum stands; where it is less curved, delays of one or two steps allow more
+# (docs/algorithms/dm-asgd.md).
 GAINS: dict[str, Callable[[int, float], float]] = {
     "auto": lambda age, momentum: 1 / (age + 1),
     "damped": lambda age, momentum: 1 / (2 * (age + 1)),
