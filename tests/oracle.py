@@ -210,9 +210,9 @@ def dm_asgd(view: View, *, gain: float | str = "auto") -> Vector:
     """x_cli + sum_{k not in R} gain(tau) w_ik (x^k_s - x^i_s), s = t - tau, with the plain w_ik of W."""
     new = clip(view)
     for k, message in view.late.items():
-        named = {"auto": 1 / (message.age + 1), "critical": 1 / (math.e * (message.age + 0.5))}
-        named["damped"] = named["auto"] / 2
-        named["momentum"] = 1 / ((1 + view.momentum) * (message.age + 1 / (1 - view.momentum)))
+        named = {"undamped": 1 / (message.age + 1), "critical": 1 / (math.e * (message.age + 0.5))}
+        named["damped"] = named["undamped"] / 2
+        named["auto"] = named["undamped"] / (2 if view.momentum > 0 else 1)
         kappa = named[gain] if isinstance(gain, str) else gain
         new = new + kappa * view.w_row[k] * (message.x - own_state(view, message.step))
     return new

@@ -20,16 +20,13 @@ from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.shapes import Float, Tensor
 
-# By age and momentum. A local momentum is a further delay, of 1 / (1 - momentum) steps: a gain that does not know of it
-# feeds the oscillations in curved directions. The third is next to the best one of the linear analysis for a loss that
-# is as curved as the momentum stands; where it is less curved, delays of one or two steps allow more
-# (docs/algorithms/dm-asgd.md).
-GAINS: dict[str, Callable[[int, float], float]] = {
-    "auto": lambda age, momentum: 1 / (age + 1),
-    "damped": lambda age, momentum: 1 / (2 * (age + 1)),
-    "momentum": lambda age, momentum: 1 / ((1 + momentum) * (age + 1 / (1 - momentum))),
-    "critical": lambda age, momentum: 1 / (math.e * (age + 0.5)),
+# By age.
+GAINS: dict[str, Callable[[int], float]] = {
+    "undamped": lambda age: 1 / (age + 1),
+    "damped": lambda age: 1 / (2 * (age + 1)),
+    "critical": lambda age: 1 / (math.e * (age + 0.5)),
 }
+AUTO = "auto"
 
 
 def stability_limit(tau: int, eigenvalue: float) -> float:
@@ -48,15 +45,16 @@ class Matched(Algorithm):
     """A rule that mixes by matched differences."""
 
     gain: float | str = option(
-        "auto",
-        "kappa: auto = 1/(tau+1), damped = half of it, momentum = 1/((1+beta)(tau+1/(1-beta))), critical = "
-        "1/(e (tau+1/2)), or a number for every age",
+        AUTO,
+        "kappa: undamped = 1/(tau+1), damped = half of it, auto = damped with a local momentum and undamped without, "
+        "critical = 1/(e (tau+1/2)), or a number for every age",
     )
 
     def __post_init__(self) -> None:
         """Check the gain's name or sign."""
-        if isinstance(self.gain, str) and self.gain not in GAINS:
-            raise UserError(f"unknown gain '{self.gain}'; use {', '.join(GAINS)} or a positive number such as 0.05")
+        if isinstance(self.gain, str) and self.gain not in (AUTO, *GAINS):
+            names = ", ".join((AUTO, *GAINS))
+            raise UserError(f"unknown gain '{self.gain}'; use {names} or a positive number such as 0.05")
         if not isinstance(self.gain, str) and not 0 < self.gain < math.inf:
             raise UserError(f"gain must be positive and finite, got {self.gain}; use auto or a number such as 0.05")
 
@@ -67,7 +65,11 @@ class Matched(Algorithm):
 
     def kappa(self, age: int, momentum: float = 0.0) -> float:
         """Return the gain for messages of this age, with this local momentum."""
-        return GAINS[self.gain](age, momentum) if isinstance(self.gain, str) else float(self.gain)
+        if not isinstance(self.gain, str):
+            return float(self.gain)
+        # A large gain feeds the oscillations of a momentum in curved directions (docs/algorithms/dm-asgd.md).
+        name = ("damped" if momentum else "undamped") if self.gain == AUTO else self.gain
+        return GAINS[name](age)
 
     def mix(self, own: Own, inbox: Inbox, weights: Weights, name: str) -> Float[Tensor, "a d"]:
         """Return [M m]_i for a part of the messages that `send` has made."""

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from gossamer.experiments.reproduce.figures import PAPER, PAPER_LOOK, PROTOCOL_LOOK, Look, add_legend
+from gossamer.experiments.reproduce.figures import PAPER, PAPER_LOOK, PROTOCOL_LOOK, add_legend
+from gossamer.experiments.reproduce.looks import Look
 from gossamer.experiments.reproduce.outcomes import Outcome, Section, leading
 from gossamer.experiments.reproduce.paper import Reported
 from gossamer.experiments.style import DPI, GREY, styled

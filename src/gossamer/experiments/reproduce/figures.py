@@ -3,27 +3,24 @@
 import math
 import textwrap
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from gossamer.experiments.reproduce.looks import Look, look_of
 from gossamer.experiments.reproduce.losses_view import draw_losses
 from gossamer.experiments.reproduce.outcomes import Outcome, Section, number_in
 from gossamer.experiments.reproduce.paper import CHOICE_SHARES
-from gossamer.experiments.reproduce.recipe import BEYOND, FAMILY
 from gossamer.experiments.reproduce.recipes import SYNCHRONOUS
-from gossamer.experiments.style import COLOURS, DASHES, DPI, GREY, MARKERS, styled
+from gossamer.experiments.style import COLOURS, DASHES, DPI, GREY, styled
 
-Look = dict[str, Any]  # of markers, as matplotlib takes it
 PAPER_LOOK: Look = {"marker": "s", "color": GREY, "markerfacecolor": "none", "linestyle": "none"}
 PROTOCOL_LOOK: dict[str, Look] = {
     "paper": {"marker": "o", "color": COLOURS[2], "linestyle": "none"},
     "tuned": {"marker": "D", "color": COLOURS[1], "linestyle": "none"},
 }
 PAPER = "the paper"
-MAIN_ROWS = (*FAMILY, *BEYOND)
 PANELS = 4  # in a row
 CLUSTER_DASHES = (DASHES[0], DASHES[1], DASHES[2], DASHES[3])
 
@@ -95,7 +92,7 @@ def _curves(sections: Sequence[Section]) -> Figure:
             outcome = section.outcomes.get((row, name))
             if outcome is not None:
                 epochs, accuracy = outcome.curve("accuracy")
-                panel.plot(epochs, [100 * value for value in accuracy], **_look(row, section.rows))
+                panel.plot(epochs, [100 * value for value in accuracy], **look_of(row, section.rows))
         panel.set_xlabel("epochs")
         panel.set_ylabel("test accuracy in %")
     _legend(figure, sections[0].rows)
@@ -128,7 +125,7 @@ def _kinds(section: Section) -> list[str]:
 
 
 def _line_of_row(panel: Axes, section: Section, kind: str, row: str) -> None:
-    look = _look(row, section.rows)
+    look = look_of(row, section.rows)
     columns = [name for name in section.columns if number_in(name)[0] == kind and (row, name) in section.outcomes]
     outcomes = [section.outcomes[row, name] for name in columns]
     if SYNCHRONOUS in columns:  # without delay: the ceiling of all delays
@@ -194,20 +191,8 @@ def _times(sections: Sequence[Section]) -> Figure:
     return figure
 
 
-def _look(row: str, rows: Sequence[str]) -> dict[str, Any]:
-    """Return how a row is drawn: the main ones alike in all pictures."""
-    order = MAIN_ROWS.index(row) if row in MAIN_ROWS else rows.index(row)
-    return {
-        "color": COLOURS[order % len(COLOURS)],
-        "linestyle": DASHES[order % len(DASHES)],
-        "marker": MARKERS[order % len(MARKERS)],
-        "markersize": 4.5,
-        "linewidth": 1.5,
-    }
-
-
 def _legend(figure: Figure, rows: Sequence[str]) -> None:
-    handles = [Line2D([], [], label=row, **_look(row, rows)) for row in rows]
+    handles = [Line2D([], [], label=row, **look_of(row, rows)) for row in rows]
     figure.legend(handles=handles, loc="outside lower center", ncols=4)
 
 
