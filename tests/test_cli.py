@@ -8,11 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import typer
 
 import gossamer as gm
 from command import files_under
-from gossamer.cli.main import app
+from gossamer.cli.main import app, main
 from runs import timeless
 
 SHORT = ("--epochs", 2, "--delay", 5, "--model", "linear")
@@ -315,3 +316,30 @@ def test_clipping_counts_the_messages_that_are_current_when_clusters_are_discove
         command.well("train", "--algorithm", name, *ring).document["bytes_sent"] for name in ("c-asgd", "d-asgd")
     )
     assert 0.4 * heard < clipped < heard  # a link is good, hence current, three quarters of the time
+
+
+@pytest.mark.parametrize(
+    ("error", "where"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 1.23 GiB. GPU 0 has a total"), "on the device"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), "memory for this"),
+        (MemoryError(), "memory for this"),
+    ],
+)
+def test_a_lack_of_memory_is_told_in_a_line(command, monkeypatch, error, where):
+    def fail(*_):
+        raise error
+
+    monkeypatch.setattr("gossamer.cli.train.Training", fail)
+    outcome = command("train", *SHORT)
+    assert outcome.status == 2 and len(outcome.err.splitlines()) == 1
+    assert where in outcome.err and "use a smaller model" in outcome.err
+
+
+def test_other_errors_are_not_hidden(command, monkeypatch):
+    def fail(*_):
+        raise RuntimeError("a mistake of ours")
+
+    monkeypatch.setattr("gossamer.cli.train.Training", fail)
+    with pytest.raises(RuntimeError, match="a mistake of ours"):
+        main(["train", *map(str, SHORT)])

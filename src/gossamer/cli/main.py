@@ -84,10 +84,17 @@ def main(arguments: list[str] | None = None) -> None:
         # Typer's own complaints about flags; it brings its parser along, so their class has no public name.
         if hasattr(error, "format_message"):
             _fail(error.format_message())
-        if isinstance(error, MemoryError) or "allocate memory" in str(error):
-            _fail("there is not enough memory for this; use a smaller model, delay or number of agents")
+        if place := _out_of_memory(error):
+            _fail(f"there is not enough memory {place}; use a smaller model, batch, delay or number of agents")
         raise
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _out_of_memory(error: Exception) -> str | None:
+    """Return where memory ended, if that is what went wrong."""
+    if "out of memory" in str(error):  # torch's words for every kind of accelerator
+        return "left on the device, which other programs may share"
+    return "for this" if isinstance(error, MemoryError) or "allocate memory" in str(error) else None
 
 
 def _fail(message: str) -> None:
