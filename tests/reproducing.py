@@ -3,7 +3,7 @@
 import dataclasses
 
 from gossamer.experiments.reproduce.cells import Cell, essence
-from gossamer.experiments.reproduce.recipes import RECIPES
+from gossamer.experiments.reproduce.recipes import RECIPES, cells_for
 from gossamer.experiments.reproduce.scales import PROTOCOLS, SCALES
 
 TINY = dataclasses.replace(SCALES["smoke"], epochs=7, evaluations=2, rates=(0.03, 0.3))
@@ -35,7 +35,7 @@ def fill(store, cells, accuracies, seeds=1, spread=0.0, **more):
 
 def cells_of(name, scale="quick", protocols=tuple(PROTOCOLS)):
     """The cells of a result."""
-    return RECIPES[name].cells_of(SCALES[scale], list(protocols))
+    return cells_for([RECIPES[name]], SCALES[scale], list(protocols))
 
 
 def made_up(job, folder, on_begin, stop):

@@ -108,6 +108,31 @@ def test_a_long_run_is_saved_on_the_way(tmp_path, tiny, monkeypatch):
     assert saved and saved == sorted(saved)
 
 
+def test_only_what_is_drawn_over_time_is_evaluated_on_the_way(tmp_path, monkeypatch):
+    looks = {}
+
+    def made(job, folder, on_begin, stop):
+        looks[job.key] = job.evaluations
+        return made_up(job, folder, on_begin, stop)
+
+    monkeypatch.setattr("gossamer.experiments.reproduce.campaign.make_run", made)
+    cells = unique(cells_of("table-3", "quick", ["paper"]))
+    campaign = Campaign(cells, 1, SCALES["quick"], Store(tmp_path), tmp_path)
+    campaign.run(lambda *_: None, lambda: None)
+    curves = {cell.key: cell.settings for cell in cells_of("fig-accuracy", "quick", ["paper"])}
+    shared = curves.keys() & looks.keys()
+    assert len(shared) == 4 * 4  # PC-, D- and DM-ASGD and the ceiling, in four cases
+    assert all(looks[key] == (5 if curves[key].model.startswith("densenet") else 10) for key in shared)
+    assert {count for key, count in looks.items() if key not in shared} == {0}
+
+
+def test_whichever_result_asks_for_it_a_run_that_is_drawn_is_watched():
+    drawn = {cell.identity for name in ("fig-accuracy", "fig-choice") for cell in cells_of(name)}
+    cells = [cell for name in RECIPES for cell in cells_of(name)]
+    assert all(cell.watched == (cell.identity in drawn) for cell in cells)
+    assert {cell.identity for cell in cells if cell.watched} == drawn
+
+
 def test_the_first_seed_of_everything_comes_before_the_second(tmp_path, monkeypatch):
     order = []
     monkeypatch.setattr("gossamer.experiments.reproduce.campaign.make_run", made_up)

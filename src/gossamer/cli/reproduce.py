@@ -17,7 +17,7 @@ from gossamer.errors import UserError, unknown_name
 from gossamer.experiments.reproduce.campaign import Campaign, unique
 from gossamer.experiments.reproduce.cells import chosen
 from gossamer.experiments.reproduce.recipe import Recipe
-from gossamer.experiments.reproduce.recipes import RECIPES, find_recipes
+from gossamer.experiments.reproduce.recipes import RECIPES, cells_for, find_recipes
 from gossamer.experiments.reproduce.report import make_folder, verdicts_of, write_pages
 from gossamer.experiments.reproduce.run import Stopped
 from gossamer.experiments.reproduce.scales import PROTOCOLS, SCALES
@@ -113,7 +113,7 @@ def _check(
     if time_limit is not None and not time_limit > 0:
         raise UserError(f"time limit must be more than 0 seconds, got {time_limit:g}; use for example 3600")
     protocols = list(PROTOCOLS) if protocol == "both" else [protocol]
-    cells = [cell for recipe in recipes for cell in recipe.cells_of(scale, protocols)]
+    cells = cells_for(recipes, scale, protocols)
     left = chosen(cells, only)
     if only and not left:
         labels = "; ".join(dict.fromkeys(cell.label for cell in cells[:2])) or "none, as it has no runs"

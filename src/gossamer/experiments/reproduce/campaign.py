@@ -23,7 +23,7 @@ from gossamer.experiments.reproduce.scales import Scale
 from gossamer.experiments.reproduce.store import Record, Store
 
 OnRun = Callable[[str, int, int], OnStep | None]  # of what is run, its steps, and how many runs are there
-EPOCHS_PER_LOOK = 3  # at least: where there are a thousand short runs, only their ends are of interest
+EPOCHS_PER_LOOK = 3  # at least: an evaluation of all agents takes as long as a third of an epoch
 TRIALS = 4  # about so many runs' time goes into the search for one rate
 WAIT = 0.5  # seconds between looks at what others are making
 
@@ -99,7 +99,7 @@ class Campaign:
             return None
         settings = dataclasses.replace(settled.settings, seed=seed)
         looks = min(self.scale.evaluations, max(1, settings.epochs // EPOCHS_PER_LOOK))
-        return f"{cell.label}, seed {seed}", self._job(settings, looks, timed=cell.timed)
+        return f"{cell.label}, seed {seed}", self._job(settings, looks if cell.watched else 0, timed=cell.timed)
 
     def _job(self, settings: Settings, evaluations: int, *, timed: bool = False) -> Job:
         cuda = torch.device(self.device).type == "cuda"
@@ -155,8 +155,7 @@ def unique(cells: list[Cell]) -> list[Cell]:
     """Return one cell for each experiment, what the paper has first."""
     found: dict[tuple[str, ...], Cell] = {}
     for cell in sorted(cells, key=lambda cell: cell.extra):
-        # Before its rate is found, a tuned cell has a key that stands for it, beside that of where it is looked for.
-        found.setdefault((cell.key, *map(key_of, cell.tune_on)), cell)
+        found.setdefault(cell.identity, cell)
     return list(found.values())
 
 

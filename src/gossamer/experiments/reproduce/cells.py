@@ -56,7 +56,8 @@ class Cell:
     """A place in a result, and the settings of its runs but for the seed.
 
     With `tune_on` learning rate and momentum are the best ones of those settings on held-out data. `extra` cells are
-    not in the paper. A `timed` cell is there for the time that an epoch takes.
+    not in the paper. A `timed` cell is there for the time that an epoch takes. A `watched` one is evaluated on the way,
+    not only at its end.
     """
 
     row: str
@@ -66,6 +67,7 @@ class Cell:
     tune_on: tuple[Settings, ...] = ()
     extra: bool = False
     timed: bool = False
+    watched: bool = False
 
     @property
     def label(self) -> str:
@@ -76,6 +78,11 @@ class Cell:
     def key(self) -> str:
         """The experiment's name; of a tuned cell not before its rate is known."""
         return key_of(self.settings)
+
+    @functools.cached_property
+    def identity(self) -> tuple[str, ...]:
+        """What tells experiments apart before their rates are known: the key till then, and where a rate is found."""
+        return (self.key, *map(key_of, self.tune_on))
 
     def at(self, lr: float, momentum: float) -> "Cell":
         """Return the cell with what was looked for."""

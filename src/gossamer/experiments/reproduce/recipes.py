@@ -255,6 +255,16 @@ _ALL = (
     ),
 )
 RECIPES = {recipe.name: recipe for recipe in _ALL}
+_OVER_TIME = ("curves", "choices")  # kinds of pictures that show how runs went, and not only how they ended
+
+
+def cells_for(recipes: list[Recipe], scale: Scale, protocols: list[str]) -> list[Cell]:
+    """Return the cells of some results; what any result draws over time is watched, as a run is made once for all."""
+    drawn = {
+        cell.identity for recipe in _ALL if recipe.kind in _OVER_TIME for cell in recipe.cells_of(scale, protocols)
+    }
+    cells = [cell for recipe in recipes for cell in recipe.cells_of(scale, protocols)]
+    return [dataclasses.replace(cell, watched=cell.identity in drawn) for cell in cells]
 
 
 def find_recipes(text: str) -> list[Recipe]:

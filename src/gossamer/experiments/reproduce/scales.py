@@ -42,7 +42,7 @@ class Scale:
     schedule: str
     rates: tuple[float, ...]  # where the search for a rule's own begins
     seeds: int
-    evaluations: int  # in a run, after the one of its start
+    evaluations: int  # in a run that is watched, after the one of its start
     fewer_epochs: Mapping[str, int] = field(default_factory=dict)  # of models that take long
 
     def epochs_of(self, model: str) -> int:
