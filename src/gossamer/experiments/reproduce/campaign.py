@@ -155,7 +155,8 @@ def unique(cells: list[Cell]) -> list[Cell]:
     """Return one cell for each experiment, what the paper has first."""
     found: dict[tuple[str, ...], Cell] = {}
     for cell in sorted(cells, key=lambda cell: cell.extra):
-        found.setdefault(cell.identity, cell)
+        # Before its rate is found, a tuned cell has a key that stands for it, beside that of where it is looked for.
+        found.setdefault((cell.key, *map(key_of, cell.tune_on)), cell)
     return list(found.values())
 
 

@@ -79,11 +79,6 @@ class Cell:
         """The experiment's name; of a tuned cell not before its rate is known."""
         return key_of(self.settings)
 
-    @functools.cached_property
-    def identity(self) -> tuple[str, ...]:
-        """What tells experiments apart before their rates are known: the key till then, and where a rate is found."""
-        return (self.key, *map(key_of, self.tune_on))
-
     def at(self, lr: float, momentum: float) -> "Cell":
         """Return the cell with what was looked for."""
         settings = dataclasses.replace(self.settings, lr=lr, momentum=momentum)

@@ -259,12 +259,14 @@ _OVER_TIME = ("curves", "choices")  # kinds of pictures that show how runs went,
 
 
 def cells_for(recipes: list[Recipe], scale: Scale, protocols: list[str]) -> list[Cell]:
-    """Return the cells of some results; what any result draws over time is watched, as a run is made once for all."""
-    drawn = {
-        cell.identity for recipe in _ALL if recipe.kind in _OVER_TIME for cell in recipe.cells_of(scale, protocols)
-    }
+    """Return the cells of some results; what any result draws over time is watched, as a run is made once for all.
+
+    The keys are those before a rate is found: two results may look for it in different places and find the same.
+    """
+    pictures = [recipe for recipe in _ALL if recipe.kind in _OVER_TIME]
+    drawn = {cell.key for recipe in pictures for cell in recipe.cells_of(scale, protocols)}
     cells = [cell for recipe in recipes for cell in recipe.cells_of(scale, protocols)]
-    return [dataclasses.replace(cell, watched=cell.identity in drawn) for cell in cells]
+    return [dataclasses.replace(cell, watched=cell.key in drawn) for cell in cells]
 
 
 def find_recipes(text: str) -> list[Recipe]:
