@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from gossamer.experiments.reproduce.atlas_view import draw_atlas
 from gossamer.experiments.reproduce.looks import Look, look_of
 from gossamer.experiments.reproduce.losses_view import draw_losses
 from gossamer.experiments.reproduce.outcomes import Outcome, Section, number_in
@@ -100,14 +101,12 @@ def _curves(sections: Sequence[Section]) -> Figure:
 
 
 def _against_numbers(sections: Sequence[Section]) -> Figure:
-    """Draw accuracy against the number in a column's name: delays or sizes; a panel a protocol and kind of data."""
-    kinds = [(section, kind) for section in sections for kind in _kinds(section)]
-    titles = [f"{f'{kind.strip()}, ' if kind else ''}protocol {section.protocol}" for section, kind in kinds]
-    figure, panels = _panels(titles, width=5.2, height=4.0)
-    of_delay = sections[0].recipe.kind != "sizes"
-    for panel, (section, kind) in zip(panels, kinds, strict=True):
+    """Draw accuracy against the number in a column's name: delays or sizes; a panel a protocol."""
+    figure, panels = _panels([f"protocol {section.protocol}" for section in sections], width=5.2, height=4.0)
+    of_delay = sections[0].recipe.kind == "delays"
+    for panel, section in zip(panels, sections, strict=True):
         for row in section.rows:
-            _line_of_row(panel, section, kind, row)
+            _line_of_row(panel, section, row)
         if of_delay:
             panel.set_xscale("symlog", linthresh=1)
         numbers = sorted({number_in(name)[1] for name in section.columns if name != SYNCHRONOUS})
@@ -119,14 +118,9 @@ def _against_numbers(sections: Sequence[Section]) -> Figure:
     return figure
 
 
-def _kinds(section: Section) -> list[str]:
-    """Return what stands after the number in the names of columns, such as 'iid'."""
-    return list(dict.fromkeys(number_in(name)[0] for name in section.columns))
-
-
-def _line_of_row(panel: Axes, section: Section, kind: str, row: str) -> None:
+def _line_of_row(panel: Axes, section: Section, row: str) -> None:
     look = look_of(row, section.rows)
-    columns = [name for name in section.columns if number_in(name)[0] == kind and (row, name) in section.outcomes]
+    columns = [name for name in section.columns if (row, name) in section.outcomes]
     outcomes = [section.outcomes[row, name] for name in columns]
     if SYNCHRONOUS in columns:  # without delay: the ceiling of all delays
         panel.axhline(outcomes[0].mean, **{**look, "marker": ""})
@@ -202,7 +196,7 @@ _DRAWINGS: dict[str, Callable[[Sequence[Section]], Figure]] = {
     "curves": _curves,
     "delays": _against_numbers,
     "sizes": _against_numbers,
-    "atlas": _against_numbers,
+    "atlas": draw_atlas,
     "choices": _choices,
     "times": _times,
 }

@@ -1,7 +1,8 @@
-"""The verdict on a result, whichever its kind."""
+"""The verdict on a result, whichever its kind, or what it shows where there is nothing to judge."""
 
 from collections.abc import Callable
 
+from gossamer.experiments.reproduce.atlas import atlas_sentence
 from gossamer.experiments.reproduce.outcomes import Section
 from gossamer.experiments.reproduce.recipe import Recipe
 from gossamer.experiments.reproduce.recommended import judge_recommended
@@ -22,3 +23,8 @@ def has_verdict(recipe: Recipe) -> bool:
 def judge(section: Section) -> Verdict:
     """Return what the runs of one scale and protocol say about a result."""
     return _JUDGES.get(section.recipe.kind, judge_claims)(section)
+
+
+def sentence_of(section: Section) -> str:
+    """Return what the page and the summary say first."""
+    return judge(section).sentence if has_verdict(section.recipe) else atlas_sentence(section)

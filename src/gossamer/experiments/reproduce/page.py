@@ -4,7 +4,8 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from gossamer.experiments.reproduce.judge import has_verdict, judge
+from gossamer.experiments.reproduce.atlas import atlas_tables
+from gossamer.experiments.reproduce.judge import sentence_of
 from gossamer.experiments.reproduce.outcomes import Outcome, Section, leading, sections_of
 from gossamer.experiments.reproduce.paper import Reported
 from gossamer.experiments.reproduce.recipe import Recipe
@@ -53,10 +54,8 @@ def _verdicts(recipe: Recipe, sections: Sequence[Section]) -> list[str]:
     """Return a sentence for each scale and protocol that was run."""
     if not sections:
         return [NOTHING]
-    if not has_verdict(recipe):
-        return ["The paper has no such result."]
     return [
-        _wrapped(f"* **Scale {section.scale.name}, protocol {section.protocol}.** {judge(section).sentence}", "  ")
+        _wrapped(f"* **Scale {section.scale.name}, protocol {section.protocol}.** {sentence_of(section)}", "  ")
         for section in sections
     ]
 
@@ -66,8 +65,7 @@ def _section(section: Section) -> list[str]:
     about = f"{section.scale.about}; {PROTOCOLS[section.protocol]}."
     lines = [f"## Scale {section.scale.name}, protocol {section.protocol}", "", _wrapped(about[:1].upper() + about[1:])]
     lines += ["", _wrapped(_legend(section)), ""]
-    for columns in _groups(section):
-        lines += [*_table(section, columns), ""]
+    lines += _tables(section)
     if section.recipe.kind == "target":
         from gossamer.experiments.reproduce.losses_view import losses_table  # matplotlib is slow to import
 
@@ -78,6 +76,12 @@ def _section(section: Section) -> list[str]:
     return [*lines, _wrapped(f"Made on: {'; '.join(section.environments())}.")]
 
 
+def _tables(section: Section) -> list[str]:
+    if section.recipe.kind == "atlas":
+        return atlas_tables(section)
+    return [line for columns in _groups(section) for line in (*_table(section, columns), "")]
+
+
 def _legend(section: Section) -> str:
     """Say what stands in the cells."""
     if section.recipe.kind == "times":
@@ -85,7 +89,8 @@ def _legend(section: Section) -> str:
     told = (
         "Test accuracy in %, mean over agents at the last epoch; mean ± standard deviation over seeds (number of seeds)"
     )
-    return told + (", learning rate and local momentum m." if section.protocol == "tuned" else ".")
+    with_rates = section.protocol == "tuned" and section.recipe.kind != "atlas"  # which has tables of them
+    return told + (", learning rate and local momentum m." if with_rates else ".")
 
 
 def _groups(section: Section) -> list[list[str]]:

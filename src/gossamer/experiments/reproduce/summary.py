@@ -5,7 +5,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from gossamer.experiments.reproduce.judge import has_verdict, judge
+from gossamer.experiments.reproduce.judge import has_verdict, judge, sentence_of
 from gossamer.experiments.reproduce.outcomes import Section, leading, sections_of
 from gossamer.experiments.reproduce.paper import FIRST
 from gossamer.experiments.reproduce.recipe import CEILING
@@ -24,7 +24,7 @@ HEADINGS = {
     ORDER: "What holds in order but not in size",
     FAILS: "What does not hold",
 }
-BEYOND = "What is recommended, beyond the paper"
+BEYOND = "What is found and recommended, beyond the paper"
 
 
 def write_summary(store: Store, folder: Path) -> list[Path]:
@@ -53,10 +53,9 @@ def to_summary(results: dict[str, list[Section]], *, picture: bool, more: Sequen
     leads = {name: _leads(sections) for name, sections in results.items()}
     for name, found in leads.items():
         for lead, others in found:
-            verdict = judge(lead)
-            heading = BEYOND if RECIPES[name].kind == "target" else HEADINGS.get(verdict.word, "")
+            heading = BEYOND if RECIPES[name].kind in ("target", "atlas") else HEADINGS.get(judge(lead).word, "")
             where = f"scale {lead.scale.name}, protocol {lead.protocol}"
-            told = f"* [{name}]({name}.md), {where}: {verdict.sentence}{_also(others)}"
+            told = f"* [{name}]({name}.md), {where}: {sentence_of(lead)}{_also(others)}"
             judged.setdefault(heading, []).append(_wrapped(told))
     lines = ["# The paper's results, repeated", "", *_opening(results), ""]
     lines += [*_overview(results), ""]

@@ -1,0 +1,93 @@
+"""Every algorithm against every delay, best first: tables, and who comes nearest to no delay at all."""
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gossamer.experiments.reproduce.outcomes import Outcome, Section, number_in
+
+SYNCHRONOUS = "sync"
+TOLD = (20, 100)  # delays of the sentence
+NEAREST = 3  # algorithms in it
+
+
+@dataclass(frozen=True)
+class Chart:
+    """What was run with data dealt out in one way: outcomes by row and delay, the best row first."""
+
+    part: str
+    delays: list[int]
+    outcomes: dict[str, dict[int, Outcome]]
+
+    def lost(self, row: str, delay: int) -> float | None:
+        """Return the points that a row is below the synchronous run, where both are there."""
+        mine, best = (self.outcomes.get(name, {}).get(delay) for name in (row, SYNCHRONOUS))
+        return None if mine is None or best is None else best.mean - mine.mean
+
+
+def charts_of(section: Section) -> list[Chart]:
+    """Return a chart for each way to deal out the data."""
+    parts = list(dict.fromkeys(number_in(name)[0].strip() for name in section.columns))
+    charts = (_chart(section, part) for part in parts)
+    return [chart for chart in charts if chart.outcomes]
+
+
+def _chart(section: Section, part: str) -> Chart:
+    columns = {number_in(name)[1]: name for name in section.columns if number_in(name)[0].strip() == part}
+    found = {
+        row: {delay: section.outcomes[row, name] for delay, name in columns.items() if (row, name) in section.outcomes}
+        for row in section.rows
+    }
+    found = {row: outcomes for row, outcomes in found.items() if outcomes}
+    return Chart(part, sorted(columns), dict(sorted(found.items(), key=lambda item: _height(item[1]), reverse=True)))
+
+
+def _height(outcomes: dict[int, Outcome]) -> tuple[int, float]:
+    """Return what rows are ordered by: how much of them was run, then the mean over delays."""
+    return len(outcomes), statistics.fmean(outcome.mean for outcome in outcomes.values())
+
+
+def atlas_sentence(section: Section) -> str:
+    """Say who comes nearest to the synchronous run, where that is there."""
+    told = [text for chart in charts_of(section) for delay in TOLD if (text := _nearest(chart, delay))]
+    return " ".join(told) or "The synchronous run, which others are measured by, has not been run."
+
+
+def _nearest(chart: Chart, delay: int) -> str:
+    lost = {row: points for row in chart.outcomes if (points := chart.lost(row, delay)) is not None}
+    rows = sorted((row for row in lost if row != SYNCHRONOUS), key=lambda row: lost[row])
+    if not rows:
+        return ""
+    listed = ", ".join(f"{row} {-lost[row]:+.1f}" for row in rows[:NEAREST])
+    last = f"; last is {rows[-1]}, {-lost[rows[-1]]:+.1f}" if len(rows) > NEAREST else ""
+    return f"At tau {delay}, {chart.part}, nearest to the synchronous run: {listed}{last} (points, of {len(rows)})."
+
+
+def atlas_tables(section: Section) -> list[str]:
+    """Return the accuracies, and the rates that were found, for each way to deal out the data."""
+    lines = []
+    for chart in charts_of(section):
+        lines += [f"**{chart.part}**, accuracy:", "", *_table(chart, _accuracy), ""]
+        lines += [f"**{chart.part}**, learning rate, with *m 0* where there is no local momentum:", ""]
+        lines += [*_table(chart, _rate), ""]
+    return lines
+
+
+def _table(chart: Chart, text: Callable[[Outcome], str]) -> list[str]:
+    heads = " | ".join(f"tau {delay}" for delay in chart.delays)
+    lines = [f"| | {heads} |", f"|---|{'---:|' * len(chart.delays)}"]
+    for row, outcomes in chart.outcomes.items():
+        cells = [text(outcomes[delay]) if delay in outcomes else "not run" for delay in chart.delays]
+        lines.append(f"| {row} | {' | '.join(cells)} |")
+    return lines
+
+
+def _accuracy(outcome: Outcome) -> str:
+    spread = "" if outcome.std is None else f" ± {outcome.std:.1f}"
+    ended = f", {outcome.diverged} diverged" if outcome.diverged else ""
+    return f"{outcome.mean:.1f}{spread} ({len(outcome.records)}{ended})"
+
+
+def _rate(outcome: Outcome) -> str:
+    settings = outcome.cell.settings
+    return f"{settings.lr:g}" + ("" if settings.momentum else ", m 0")

@@ -1,0 +1,76 @@
+"""The atlas: every algorithm against every delay, best first."""
+
+import pytest
+
+from gossamer.experiments.reproduce.atlas import atlas_sentence, atlas_tables, charts_of
+from gossamer.experiments.reproduce.atlas_view import draw_atlas
+from gossamer.experiments.reproduce.outcomes import Outcome, Section
+from gossamer.experiments.reproduce.page import to_page
+from gossamer.experiments.reproduce.recipes import RECIPES
+from gossamer.experiments.reproduce.scales import SCALES
+from gossamer.experiments.reproduce.summary import to_summary
+from reproducing import cells_of, record
+
+QUICK, RECIPE = SCALES["quick"], RECIPES["delay-atlas"]
+LOST = {"sync": 0.0, "dm-asgd": 0.1, "dsgt": 0.2, "c-asgd": 0.5, "d-asgd": 3.0, "pc-asgd": 4.0}  # points at tau 1
+
+
+def section_of(lost=None, delays=range(101), parts=("iid", "dirichlet:0.3")):
+    """Rows that lose so many points times the delay; two seeds 0.2 apart, at rate 0.3, those that predict without m."""
+    lost = LOST if lost is None else lost
+    cells, outcomes = cells_of("delay-atlas", "quick", ["tuned"]), {}
+    for cell in cells:
+        delay, part = int(cell.column.split()[1].rstrip(",")), cell.column.split(", ")[1]
+        if cell.row in lost and delay in delays and part in parts:
+            settled = cell.at(0.3, 0.0 if cell.row == "pc-asgd" else 0.9)
+            height = 0.8 - lost[cell.row] * delay / 1e3 - 0.1 * (part != "iid")
+            runs = [record(settled, seed, height + 0.001 * (2 * seed - 1)) for seed in range(2)]
+            outcomes[cell.row, cell.column] = Outcome(settled, runs)
+    return Section(RECIPE, QUICK, "tuned", cells, outcomes)
+
+
+def test_rows_are_ordered_by_their_mean_and_delays_by_size():
+    charts = charts_of(section_of())
+    assert [chart.part for chart in charts] == ["iid", "dirichlet:0.3"]
+    for chart in charts:
+        assert list(chart.outcomes) == list(LOST)
+        assert chart.delays == [0, 1, 2, 5, 10, 20, 40, 60, 100]
+        assert chart.lost("d-asgd", 20) == pytest.approx(6.0) and chart.lost("sgp", 20) is None
+
+
+def test_a_row_of_which_little_was_run_stands_below_those_that_are_whole():
+    """Its mean would be that of the shortest delays, which says nothing."""
+    whole, part = section_of(), section_of({"dga": -1.0}, delays=(0, 1))
+    both = Section(RECIPE, QUICK, "tuned", whole.cells, whole.outcomes | part.outcomes)
+    assert list(charts_of(both)[0].outcomes) == [*LOST, "dga"]
+
+
+def test_the_tables_have_seeds_rates_and_what_is_missing():
+    lines = atlas_tables(section_of(delays=(0, 20), parts=("iid",)))
+    accuracies = lines[2 : 4 + len(LOST)]
+    assert accuracies[0] == "| | tau 0 | tau 1 | tau 2 | tau 5 | tau 10 | tau 20 | tau 40 | tau 60 | tau 100 |"
+    assert accuracies[6].startswith("| d-asgd | 80.0 ± 0.1 (2) | not run |")
+    assert accuracies[6].split(" | ")[6] == "74.0 ± 0.1 (2)"
+    rates = [line for line in lines[4 + len(LOST) :] if line.startswith("| ")]
+    assert rates[1].startswith("| sync | 0.3 | not run |") and rates[6].startswith("| pc-asgd | 0.3, m 0 | not run |")
+    assert not any("dirichlet" in line for line in lines)
+
+
+def test_the_sentence_names_the_nearest_and_the_last():
+    told = atlas_sentence(section_of())
+    nearest = "dm-asgd -0.2, dsgt -0.4, c-asgd -1.0; last is pc-asgd, -8.0 (points, of 5)."
+    assert f"At tau 20, iid, nearest to the synchronous run: {nearest}" in told
+    assert "At tau 100, dirichlet:0.3, nearest" in told
+    assert "not been run" in atlas_sentence(section_of({"d-asgd": 1.0}))
+
+
+def test_page_picture_and_summary_show_it():
+    section = section_of()
+    page = to_page(RECIPE, [section], ["delay-atlas.png"])
+    assert "nearest to the synchronous run: dm-asgd" in " ".join(page.split())
+    figure = draw_atlas([section])
+    assert [[text.get_text() for text in axes.get_yticklabels()] for axes in figure.axes] == [list(LOST)] * 2
+    numbers = [text.get_text() for text in figure.axes[0].texts]
+    assert len(numbers) == len(LOST) * 9 and numbers.count("74.0") == 1  # d-asgd at tau 20
+    summary = to_summary({"delay-atlas": [section]}, picture=False)
+    assert "nearest to the synchronous run: dm-asgd" in " ".join(summary.split())
