@@ -63,7 +63,7 @@ def to_summary(results: dict[str, list[Section]], *, picture: bool, more: Sequen
     for heading in (*HEADINGS.values(), BEYOND):
         if heading in judged:
             lines += [f"## {heading}", "", *judged[heading], ""]
-    better = [line for found in leads.values() for lead, _ in found for line in _better(lead)]
+    better = _better([lead for found in leads.values() for lead, _ in found])
     if better:
         lines += [f"## What is better than {OURS}", "", "What the paper does not have, by more than 1 std:", ""]
         lines += [*better, ""]
@@ -120,26 +120,28 @@ def _overview(results: dict[str, list[Section]]) -> list[str]:
     return lines
 
 
-def _better(section: Section) -> list[str]:
-    """Return the rows beyond the paper that are clearly above PC-ASGD somewhere; waiting for all is no rival."""
-    points: dict[str, list[float]] = {}
-    clear: dict[str, list[float]] = {}
-    for (row, column), outcome in section.outcomes.items():
-        ours = section.outcomes.get((OURS, column))
-        if ours is None or not outcome.cell.extra or section.recipe.kind not in RANKED or row == CEILING:
-            continue
-        difference = outcome.mean - ours.mean
-        points.setdefault(row, []).append(difference)
-        if difference > math.hypot(outcome.std or 0.0, ours.std or 0.0):
-            clear.setdefault(row, []).append(difference)
-    where = f"{section.recipe.name}, scale {section.scale.name}, protocol {section.protocol}"
-    return [
-        _wrapped(
-            f"* {row}: in {len(found)} of {len(points[row])} places, by {min(found):.1f}"
-            f"{f' to {max(found):.1f}' if len(found) > 1 else ''} points ({where})."
-        )
-        for row, found in clear.items()
-    ]
+def _better(sections: list[Section]) -> list[str]:
+    """Return the rows beyond the paper that are clearly above PC-ASGD somewhere; waiting for all is no rival.
+
+    A run that stands in several results is counted once.
+    """
+    found: dict[tuple[str, str], dict[str, tuple[float, bool]]] = {}
+    for section in sections:
+        for (row, column), outcome in section.outcomes.items():
+            ours = section.outcomes.get((OURS, column))
+            if ours is None or not outcome.cell.extra or section.recipe.kind not in RANKED or row == CEILING:
+                continue
+            points = outcome.mean - ours.mean
+            clear = points > math.hypot(outcome.std or 0.0, ours.std or 0.0)
+            where = f"scale {section.scale.name}, protocol {section.protocol}"
+            found.setdefault((row, where), {})[outcome.cell.key + ours.cell.key] = points, clear
+    lines = []
+    for (row, where), places in sorted(found.items()):
+        above = [points for points, clear in places.values() if clear]
+        if above:
+            span = f"{min(above):.1f}{f' to {max(above):.1f}' if len(above) > 1 else ''}"
+            lines.append(_wrapped(f"* {row}: in {len(above)} of {len(places)} places, by {span} points ({where})."))
+    return lines
 
 
 def _draw(sections: list[Section], folder: Path) -> list[Path]:
