@@ -206,14 +206,18 @@ def score(step: Vector, g: Vector, criterion: str) -> float:
     return readings[criterion]
 
 
+def gain_at(age: int, momentum: float, gain: float | str = "auto") -> float:
+    """kappa(tau): 1/(tau+1), half of it with a momentum, or as it is called."""
+    named = {"undamped": 1 / (age + 1), "damped": 0.5 / (age + 1), "critical": 1 / (math.e * (age + 0.5))}
+    named["auto"] = named["damped"] if momentum > 0 else named["undamped"]
+    return named[gain] if isinstance(gain, str) else gain
+
+
 def dm_asgd(view: View, *, gain: float | str = "auto") -> Vector:
-    """x_cli + sum_{k not in R} gain(tau) w_ik (x^k_s - x^i_s), s = t - tau, with the plain w_ik of W."""
+    """x_cli + sum_{k not in R} kappa(tau) w_ik (x^k_s - x^i_s), s = t - tau, with the plain w_ik of W."""
     new = clip(view)
     for k, message in view.late.items():
-        named = {"undamped": 1 / (message.age + 1), "critical": 1 / (math.e * (message.age + 0.5))}
-        named["damped"] = named["undamped"] / 2
-        named["auto"] = named["undamped"] / (2 if view.momentum > 0 else 1)
-        kappa = named[gain] if isinstance(gain, str) else gain
+        kappa = gain_at(message.age, view.momentum, gain)
         new = new + kappa * view.w_row[k] * (message.x - own_state(view, message.step))
     return new
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from oracle import TINY, Matrix, Vector, View, clip, d_asgd, mix_current, own_state, sync
+from oracle import TINY, Matrix, Vector, View, clip, d_asgd, gain_at, mix_current, own_state, sync
 
 Noise = Callable[[int], tuple[np.ndarray, float]]  # of step t: a number for each agent, and the shared one
 
@@ -75,7 +75,8 @@ def dc_s3gd(view: View, *, lam0: float) -> Vector:
     """x + D - eta (v + lam g g D), lam = lam0 |g| / |g g D|."""
     D = clip(replace(view, v=np.zeros_like(view.v))) - view.x
     for k, message in view.late.items():
-        D = D + view.w_row[k] * (message.x - own_state(view, message.step)) / (message.age + 1)
+        kappa = gain_at(message.age, view.momentum)
+        D = D + kappa * view.w_row[k] * (message.x - own_state(view, message.step))
     ggD = view.g * view.g * D
     lam = lam0 * np.sqrt(np.sum(view.g**2)) / (np.sqrt(np.sum(ggD**2)) + TINY)
     return view.x + D - view.lr * (view.v + lam * ggD)

@@ -4,6 +4,7 @@ Written from the equations in float64 numpy, as oracle.py is, which also says wh
 an agent holds. Pushes are kept one by one here: no running total is formed.
 """
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ import numpy as np
 import oracle
 from oracle import Matrix
 
+Kappa = Callable[[int], float]  # the gain of an age
 Held = dict[tuple[int, int], int]  # (receiver, sender) -> the step of the message it holds
 
 
@@ -117,7 +119,7 @@ def dga(setting: Setting) -> np.ndarray:
     return np.array(path)
 
 
-def mix_matched(i: int, t: int, parts: list[Matrix], now: Held, clip_row: Matrix, W: Matrix, gain: str) -> Matrix:
+def mix_matched(i: int, t: int, parts: list[Matrix], now: Held, clip_row: Matrix, W: Matrix, kappa: Kappa) -> Matrix:
     """sum_{j in R} w~_ij m_j(t) + sum_{k not in R} kappa(tau) w_ik (m_k(s) - m_i(s))."""
     mixed = clip_row[i] * parts[t][i]
     for k in range(len(W)):
@@ -127,22 +129,22 @@ def mix_matched(i: int, t: int, parts: list[Matrix], now: Held, clip_row: Matrix
             mixed = mixed + clip_row[k] * parts[t][k]
         else:
             age, then = t - now[i, k], parts[max(now[i, k], 0)]
-            kappa = 1 / (age + 1) if gain == "auto" else 1 / (np.e * (age + 0.5))
-            mixed = mixed + kappa * W[i, k] * (then[k] - then[i])
+            mixed = mixed + kappa(age) * W[i, k] * (then[k] - then[i])
     return mixed
 
 
 def dsgt(setting: Setting, gain: str = "auto") -> np.ndarray:
     """y(t) = M y(t-1) + v(t) - v(t-1), y(0) = v(0); x(t+1) = M x(t) - eta M y(t)."""
     direction, W = setting.directions(), setting.W
+    kappa = functools.partial(oracle.gain_at, momentum=setting.momentum, gain=gain)
     path, trackers, mixed, last = [setting.x0], [], None, None
     for t, _, now, reliable in setting.messages():
         v = direction(path[t], t)
         trackers.append(v if mixed is None else mixed + v - last)
         last, clip, new, mixed = v, setting.clip_of(reliable), np.zeros_like(v), np.zeros_like(v)
         for i in range(setting.n):
-            mixed[i] = mix_matched(i, t, trackers, now, clip[i], W, gain)
-            new[i] = mix_matched(i, t, path, now, clip[i], W, gain) - setting.lr(t) * mixed[i]
+            mixed[i] = mix_matched(i, t, trackers, now, clip[i], W, kappa)
+            new[i] = mix_matched(i, t, path, now, clip[i], W, kappa) - setting.lr(t) * mixed[i]
         path.append(new)
     return np.array(path)
 
