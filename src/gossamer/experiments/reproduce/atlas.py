@@ -67,7 +67,7 @@ def atlas_tables(section: Section) -> list[str]:
     """Return the accuracies, and the rates that were found, for each way to deal out the data."""
     lines = []
     for chart in charts_of(section):
-        lines += [f"**{chart.part}**, accuracy:", "", *_table(chart, _accuracy), ""]
+        lines += [f"**{chart.part}**, accuracy:", "", *_table(chart, lambda outcome: outcome.text), ""]
         lines += [f"**{chart.part}**, learning rate, with *m 0* where there is no local momentum:", ""]
         lines += [*_table(chart, _rate), ""]
     return lines
@@ -80,12 +80,6 @@ def _table(chart: Chart, text: Callable[[Outcome], str]) -> list[str]:
         cells = [text(outcomes[delay]) if delay in outcomes else "not run" for delay in chart.delays]
         lines.append(f"| {row} | {' | '.join(cells)} |")
     return lines
-
-
-def _accuracy(outcome: Outcome) -> str:
-    spread = "" if outcome.std is None else f" ± {outcome.std:.1f}"
-    ended = f", {outcome.diverged} diverged" if outcome.diverged else ""
-    return f"{outcome.mean:.1f}{spread} ({len(outcome.records)}{ended})"
 
 
 def _rate(outcome: Outcome) -> str:

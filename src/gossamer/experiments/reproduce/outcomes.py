@@ -43,6 +43,14 @@ class Outcome:
         """How many runs ended because a loss was not finite."""
         return sum(record["status"] != "finished" for record in self.records)
 
+    @property
+    def text(self) -> str:
+        """Mean, standard deviation and number of seeds, as '61.2 ± 0.4 (3)'."""
+        digits = 3 if self.cell.timed else 1
+        spread = "" if self.std is None else f" ± {self.std:.{digits}f}"
+        ended = f", {self.diverged} diverged" if self.diverged else ""
+        return f"{self.mean:.{digits}f}{spread} ({len(self.records)}{ended})"
+
     def predict_shares(self) -> list[list[float | None]]:
         """Return the share of predicting steps at each evaluation, for each cluster: means over seeds."""
         of_seeds = [[row for row in record["history"]["predict"] if row] for record in self.records]

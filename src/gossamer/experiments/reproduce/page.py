@@ -140,13 +140,10 @@ def _cell(section: Section, row: str, column: str) -> str:
 
 
 def to_text(outcome: Outcome) -> str:
-    """Return an outcome as '61.2 ± 0.4 (3)'."""
-    digits = 3 if outcome.cell.timed else 1
-    spread = "" if outcome.std is None else f" ± {outcome.std:.{digits}f}"
+    """Return an outcome, with what was found for it where that was looked for."""
     settings = outcome.cell.settings
     rate = f", lr {settings.lr:g}, m {settings.momentum:g}" if outcome.cell.protocol == "tuned" else ""
-    ended = f", {outcome.diverged} diverged" if outcome.diverged else ""
-    return f"{outcome.mean:.{digits}f}{spread} ({len(outcome.records)}{ended}){rate}"
+    return outcome.text + rate
 
 
 def _shares(outcome: Outcome | None) -> str:

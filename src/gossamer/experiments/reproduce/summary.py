@@ -125,7 +125,7 @@ def _better(sections: list[Section]) -> list[str]:
 
     A run that stands in several results is counted once.
     """
-    found: dict[tuple[str, str], dict[str, tuple[float, bool]]] = {}
+    found: dict[tuple[str, str], dict[tuple[str, str], tuple[float, bool]]] = {}
     for section in sections:
         for (row, column), outcome in section.outcomes.items():
             ours = section.outcomes.get((OURS, column))
@@ -134,7 +134,7 @@ def _better(sections: list[Section]) -> list[str]:
             points = outcome.mean - ours.mean
             clear = points > math.hypot(outcome.std or 0.0, ours.std or 0.0)
             where = f"scale {section.scale.name}, protocol {section.protocol}"
-            found.setdefault((row, where), {})[outcome.cell.key + ours.cell.key] = points, clear
+            found.setdefault((row, where), {})[outcome.cell.key, ours.cell.key] = points, clear
     lines = []
     for (row, where), places in sorted(found.items()):
         above = [points for points, clear in places.values() if clear]
