@@ -7,9 +7,8 @@ import torch
 
 from gossamer.engine.trajectory import trajectory
 from gossamer.experiments.reproduce.cells import Cell, chosen, command_of, essence, key_of
-from gossamer.experiments.reproduce.rates import Missing, Rates
 from gossamer.experiments.reproduce.recipes import RECIPES, SAME_WITHOUT_DELAY, find_recipes
-from gossamer.experiments.reproduce.scales import PROTOCOLS, SCALES, Setting, at_length, settings_for
+from gossamer.experiments.reproduce.scales import PROTOCOLS, SCALES, Setting, settings_for
 from gossamer.experiments.reproduce.store import Store
 from gossamer.network import network
 from helpers import Smooth
@@ -103,70 +102,6 @@ def test_names_are_read_with_commas_and_all():
     assert [recipe.name for recipe in find_recipes("all")] == list(RECIPES)
 
 
-# Rates.
-
-
-def test_a_rate_is_searched_on_held_out_data_at_a_third_and_then_downwards(tmp_path):
-    scale = dataclasses.replace(SCALES["quick"], rates=(0.01, 0.1, 1.0))
-    (cell,) = [
-        c for c in cells_of("table-3", "quick", ["tuned"]) if c.label.startswith("D-ASGD, PreResNet-110, CIFAR-100")
-    ]
-    store, tried = Store(tmp_path), []
-    best = {10: 0.1, 30: 0.01}  # what a short and a long run like best
-    while True:
-        try:
-            settled = Rates(scale, store).settled(cell)
-            break
-        except Missing as missing:
-            trial = missing.settings
-            tried.append((trial.epochs, trial.lr))
-            assert trial.validation == 0.2 and trial.task == "cifar10" and trial.seed == 0
-            accuracy = 1 / (1 + abs(trial.lr - best[trial.epochs]))
-            store.add(record(Cell("", "", "", trial), 0, accuracy))
-    assert tried[:3] == [(10, 0.01), (10, 0.1), (10, 1.0)]
-    assert {epochs for epochs, _ in tried[3:]} == {30} and settled.settings.lr == 0.01
-    assert settled.settings.task == "cifar100" and settled.settings.validation == 0
-
-
-def test_a_rule_that_predicts_may_do_without_momentum(tmp_path):
-    (cell,) = [c for c in cells_of("table-4", "quick", ["tuned"]) if c.row == "PC-ASGD-PV"]
-    store = Store(tmp_path)
-    while (missing := next_trial(store, cell)) is not None:
-        store.add(record(Cell("", "", "", missing), 0, 0.5 if missing.momentum else 0.6))
-    settled = Rates(SCALES["quick"], store).settled(cell)
-    assert settled.settings.momentum == 0 and not settled.tune_on
-
-
-def next_trial(store, cell):
-    try:
-        Rates(SCALES["quick"], store).settled(cell)
-    except Missing as missing:
-        return missing.settings
-    return None
-
-
-def test_a_trial_that_diverges_is_no_choice(tmp_path):
-    (cell,) = [
-        c for c in cells_of("table-3", "quick", ["tuned"]) if c.label.startswith("DM-ASGD, PreResNet-110, CIFAR-10,")
-    ]
-    store = Store(tmp_path)
-    while (missing := next_trial(store, cell)) is not None:
-        status = "finished" if missing.lr < 0.2 else "the loss is nan"
-        store.add(record(Cell("", "", "", missing), 0, missing.lr, status=status))
-    assert Rates(SCALES["quick"], store).settled(cell).settings.lr == 0.1
-
-
-def test_a_trial_of_other_length_keeps_its_shape():
-    settings = settings_for(SCALES["quick"], "tuned", Setting(), "d-asgd")
-    assert at_length(settings, 10).warmup == pytest.approx(0.5) and settings.warmup == pytest.approx(1.5)
-
-
-def test_a_rate_is_looked_for_with_the_first_model_whatever_the_net():
-    trials = {trial.model for cell in cells_of("table-2", "quick", ["tuned"]) for trial in cell.tune_on}
-    models = {cell.settings.model for cell in cells_of("table-2", "quick", ["tuned"])}
-    assert trials == {"preresnet:20"} < models
-
-
 @pytest.mark.parametrize("text", SAME_WITHOUT_DELAY)
 def test_what_shares_the_synchronous_run_without_delay_is_that_run(text):
     keys = {cell.row: cell.key for cell in cells_of("delay-atlas", "quick", ["tuned"]) if cell.column == "tau 0, iid"}
@@ -176,17 +111,6 @@ def test_what_shares_the_synchronous_run_without_delay_is_that_run(text):
         losses, local = Smooth(net.num_agents, 5, seed=0), {"momentum": 0.9, "weight_decay": 1e-4}
         paths = [trajectory(rule, net, losses.gradient, losses.x0, steps=30, **local) for rule in (text, "sync")]
         assert torch.equal(*paths)
-
-
-def test_the_atlas_takes_rates_of_a_delay_that_is_no_smaller():
-    seen = {}
-    for cell in cells_of("delay-atlas", "quick", ["tuned"]):
-        if cell.row == "sgp":
-            (trial,) = cell.tune_on
-            seen[int(cell.settings.delay)] = int(trial.delay)
-            assert trial.epochs == cell.settings.epochs == SCALES["quick"].short_epochs
-            assert trial.warmup == cell.settings.warmup
-    assert seen == {0: 0, 1: 5, 2: 5, 5: 5, 10: 20, 20: 20, 40: 60, 60: 60, 100: 100}
 
 
 # The store.

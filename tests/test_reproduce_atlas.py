@@ -2,8 +2,10 @@
 
 import pytest
 
+from gossamer.algorithms import algorithm_names
 from gossamer.experiments.reproduce.atlas import atlas_sentence, atlas_tables, charts_of
 from gossamer.experiments.reproduce.atlas_view import draw_atlas
+from gossamer.experiments.reproduce.cells import key_of
 from gossamer.experiments.reproduce.outcomes import Outcome, Section
 from gossamer.experiments.reproduce.page import to_page
 from gossamer.experiments.reproduce.recipes import RECIPES
@@ -12,7 +14,8 @@ from gossamer.experiments.reproduce.summary import to_summary
 from reproducing import cells_of, record
 
 QUICK, RECIPE = SCALES["quick"], RECIPES["delay-atlas"]
-LOST = {"sync": 0.0, "dm-asgd": 0.1, "dsgt": 0.2, "c-asgd": 0.5, "d-asgd": 3.0, "pc-asgd": 4.0}  # points at tau 1
+PC = "pc-asgd/theta=pv"
+LOST = {"sync": 0.0, "dm-asgd": 0.1, "dsgt": 0.2, "c-asgd": 0.5, "d-asgd": 3.0, PC: 4.0}  # points at tau 1
 
 
 def section_of(lost=None, delays=range(101), parts=("iid", "dirichlet:0.3")):
@@ -22,7 +25,7 @@ def section_of(lost=None, delays=range(101), parts=("iid", "dirichlet:0.3")):
     for cell in cells:
         delay, part = int(cell.column.split()[1].rstrip(",")), cell.column.split(", ")[1]
         if cell.row in lost and delay in delays and part in parts:
-            settled = cell.at(0.3, 0.0 if cell.row == "pc-asgd" else 0.9)
+            settled = cell.at(0.3, 0.0 if cell.row == PC else 0.9)
             height = 0.8 - lost[cell.row] * delay / 1e3 - 0.1 * (part != "iid")
             runs = [record(settled, seed, height + 0.001 * (2 * seed - 1)) for seed in range(2)]
             outcomes[cell.row, cell.column] = Outcome(settled, runs)
@@ -52,16 +55,34 @@ def test_the_tables_have_seeds_rates_and_what_is_missing():
     assert accuracies[6].startswith("| d-asgd | 80.0 ± 0.1 (2) | not run |")
     assert accuracies[6].split(" | ")[6] == "74.0 ± 0.1 (2)"
     rates = [line for line in lines[4 + len(LOST) :] if line.startswith("| ")]
-    assert rates[1].startswith("| sync | 0.3 | not run |") and rates[6].startswith("| pc-asgd | 0.3, m 0 | not run |")
+    assert rates[1].startswith("| sync | 0.3 | not run |") and rates[6].startswith(
+        "| pc-asgd/theta=pv | 0.3, m 0 | not run |"
+    )
     assert not any("dirichlet" in line for line in lines)
 
 
 def test_the_sentence_names_the_nearest_and_the_last():
     told = atlas_sentence(section_of())
-    nearest = "dm-asgd -0.2, dsgt -0.4, c-asgd -1.0; last is pc-asgd, -8.0 (points, of 5)."
+    nearest = "dm-asgd -0.2, dsgt -0.4, c-asgd -1.0; last is pc-asgd/theta=pv, -8.0 (points, of 5)."
     assert f"At tau 20, iid, nearest to the synchronous run: {nearest}" in told
     assert "At tau 100, dirichlet:0.3, nearest" in told
     assert "not been run" in atlas_sentence(section_of({"d-asgd": 1.0}))
+
+
+def test_who_waits_is_a_ceiling_and_no_rival():
+    told = atlas_sentence(section_of(LOST | {"cdmsgd": 0.01}))
+    assert "nearest to the synchronous run: dm-asgd -0.2" in told and "of 5)" in told and "cdmsgd" not in told
+
+
+def test_every_algorithm_has_one_row_and_who_waits_one_run_for_all_delays():
+    cells = cells_of("delay-atlas", "quick", ["tuned"])
+    rows = {cell.row for cell in cells}
+    assert sorted(row.split("/")[0] for row in rows) == sorted(algorithm_names())
+    keys = {row: {cell.key for cell in cells if cell.row == row} for row in rows}
+    assert len(keys["sync"]) == len(keys["cdmsgd"]) == 2  # one for each way to deal out the data
+    assert len(keys["d-asgd"]) == 2 * 9
+    trials = {key_of(trial) for cell in cells if cell.row == "cdmsgd" for trial in cell.tune_on}
+    assert len(trials) == 1
 
 
 def test_page_picture_and_summary_show_it():

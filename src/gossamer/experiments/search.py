@@ -59,13 +59,13 @@ class Search:
     def _beyond(self, best: float, tried: set[float]) -> float | None:
         """Return the next rate outwards, if the best is the largest or the smallest that was tried."""
         if best == min(tried):  # also where all diverge: of equal scores the smallest rate is the best
-            return _rounded(best * self.rates[0] / self.rates[1], tried)
+            return rounded(best * self.rates[0] / self.rates[1], tried)
         if best == max(tried):
-            return _rounded(best * self.rates[-1] / self.rates[-2], tried)
+            return rounded(best * self.rates[-1] / self.rates[-2], tried)
         return None
 
 
-def _rounded(rate: float, tried: set[float]) -> float:
+def rounded(rate: float, tried: set[float]) -> float:
     """Return a rate with as few digits as tell it from those that were tried."""
     return next(short for digits in range(1, 18) if (short := float(f"{rate:.{digits}g}")) not in tried)
 

@@ -1,9 +1,10 @@
-"""Every algorithm against every delay, best first: tables, and who comes nearest to no delay at all."""
+"""Every algorithm against every delay, best first: tables, and who comes nearest to no delay at all without waiting."""
 
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gossamer.algorithms import algorithm_class, parse_algorithm
 from gossamer.experiments.reproduce.outcomes import Outcome, Section, number_in
 
 SYNCHRONOUS = "sync"
@@ -55,12 +56,17 @@ def atlas_sentence(section: Section) -> str:
 
 def _nearest(chart: Chart, delay: int) -> str:
     lost = {row: points for row in chart.outcomes if (points := chart.lost(row, delay)) is not None}
-    rows = sorted((row for row in lost if row != SYNCHRONOUS), key=lambda row: lost[row])
+    rows = sorted((row for row in lost if not _waits(row)), key=lambda row: lost[row])
     if not rows:
         return ""
     listed = ", ".join(f"{row} {-lost[row]:+.1f}" for row in rows[:NEAREST])
     last = f"; last is {rows[-1]}, {-lost[rows[-1]]:+.1f}" if len(rows) > NEAREST else ""
     return f"At tau {delay}, {chart.part}, nearest to the synchronous run: {listed}{last} (points, of {len(rows)})."
+
+
+def _waits(row: str) -> bool:
+    """Whether a row's algorithm is a synchronous one, to which nothing is ever late."""
+    return algorithm_class(parse_algorithm(row)[0]).waits
 
 
 def atlas_tables(section: Section) -> list[str]:
@@ -83,5 +89,4 @@ def _table(chart: Chart, text: Callable[[Outcome], str]) -> list[str]:
 
 
 def _rate(outcome: Outcome) -> str:
-    settings = outcome.cell.settings
-    return f"{settings.lr:g}" + ("" if settings.momentum else ", m 0")
+    return outcome.rate + ("" if outcome.cell.settings.momentum else ", m 0")

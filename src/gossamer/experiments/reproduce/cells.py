@@ -57,7 +57,7 @@ class Cell:
 
     With `tune_on` learning rate and momentum are the best ones of those settings on held-out data. `extra` cells are
     not in the paper. A `timed` cell is there for the time that an epoch takes. A `watched` one is evaluated on the way,
-    not only at its end.
+    not only at its end. The rate of a `tentative` one is the best so far of a search that has not ended.
     """
 
     row: str
@@ -68,6 +68,7 @@ class Cell:
     extra: bool = False
     timed: bool = False
     watched: bool = False
+    tentative: bool = False
 
     @property
     def label(self) -> str:

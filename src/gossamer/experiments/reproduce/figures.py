@@ -30,9 +30,8 @@ CLUSTER_DASHES = (DASHES[0], DASHES[1], DASHES[2], DASHES[3])
 def draw(sections: Sequence[Section]) -> Figure:
     """Draw the sections of one result at one scale, a protocol each."""
     drawn = _DRAWINGS[sections[0].recipe.kind](sections)
-    scale = sections[0].scale
-    about = textwrap.fill(scale.about, int(8 * drawn.get_figwidth()))  # what stands for the paper's models
-    drawn.suptitle(f"{sections[0].recipe.name} at scale {scale.name}\n{about}", fontsize=12)
+    about = textwrap.fill(sections[0].about, int(8 * drawn.get_figwidth()))  # what stands for the paper's models
+    drawn.suptitle(f"{sections[0].recipe.name} at scale {sections[0].scale.name}\n{about}", fontsize=12)
     return drawn
 
 

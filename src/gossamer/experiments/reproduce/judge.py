@@ -6,7 +6,7 @@ from gossamer.experiments.reproduce.atlas import atlas_sentence
 from gossamer.experiments.reproduce.outcomes import Section
 from gossamer.experiments.reproduce.recipe import Recipe
 from gossamer.experiments.reproduce.recommended import judge_recommended
-from gossamer.experiments.reproduce.verdict import Verdict, judge_choice, judge_claims, judge_time
+from gossamer.experiments.reproduce.verdict import Verdict, judge_choice, judge_claims, judge_time, seeds_note
 
 _JUDGES: dict[str, Callable[[Section], Verdict]] = {
     "choices": judge_choice,
@@ -27,4 +27,12 @@ def judge(section: Section) -> Verdict:
 
 def sentence_of(section: Section) -> str:
     """Return what the page and the summary say first."""
-    return judge(section).sentence if has_verdict(section.recipe) else atlas_sentence(section)
+    judged = has_verdict(section.recipe)
+    told = judge(section).sentence if judged else atlas_sentence(section) + seeds_note(section)
+    return told + _rates_note(section)
+
+
+def _rates_note(section: Section) -> str:
+    """Warn where a rule may do better still."""
+    open_ones = sum(outcome.cell.tentative for outcome in section.outcomes.values())
+    return f" The rates of {open_ones} places are still looked for (those with a question mark)." if open_ones else ""

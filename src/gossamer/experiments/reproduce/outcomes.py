@@ -51,6 +51,11 @@ class Outcome:
         ended = f", {self.diverged} diverged" if self.diverged else ""
         return f"{self.mean:.{digits}f}{spread} ({len(self.records)}{ended})"
 
+    @property
+    def rate(self) -> str:
+        """The learning rate, with a question mark while it is looked for."""
+        return f"{self.cell.settings.lr:g}" + ("?" if self.cell.tentative else "")
+
     def predict_shares(self) -> list[list[float | None]]:
         """Return the share of predicting steps at each evaluation, for each cluster: means over seeds."""
         of_seeds = [[row for row in record["history"]["predict"] if row] for record in self.records]
@@ -82,6 +87,14 @@ class Section:
     cells: list[Cell]
     outcomes: dict[Place, Outcome]
     elsewhere: dict[Place, tuple[str, Outcome]] = field(default_factory=dict)  # what was run at another scale
+
+    @property
+    def about(self) -> str:
+        """What is trained, and for how long."""
+        if self.recipe.kind != "atlas":
+            return self.scale.about
+        settings = self.cells[0].settings
+        return f"runs of {settings.model} on {settings.task}, {settings.epochs} epochs each"
 
     @property
     def rows(self) -> list[str]:
@@ -120,10 +133,10 @@ def make_section(recipe: Recipe, scale: Scale, protocol: str, store: Store) -> S
     rates, outcomes = Rates(scale, store), {}
     cells = recipe.cells_of(scale, [protocol])
     for cell in cells:
-        settled = rates.known(cell)
-        records = [] if settled is None else store.seeds_of(settled.key)
-        if settled is not None and records:
-            outcomes[cell.row, cell.column] = Outcome(settled, records)
+        found = rates.so_far(cell)
+        records = [] if found is None else store.seeds_of(found.key)
+        if found is not None and records:
+            outcomes[cell.row, cell.column] = Outcome(found, records)
     return Section(recipe, scale, protocol, cells, outcomes)
 
 

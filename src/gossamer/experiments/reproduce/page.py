@@ -62,7 +62,7 @@ def _verdicts(recipe: Recipe, sections: Sequence[Section]) -> list[str]:
 
 def _section(section: Section) -> list[str]:
     """Return one scale and protocol: what it is, the table, and how to repeat it."""
-    about = f"{section.scale.about}; {PROTOCOLS[section.protocol]}."
+    about = f"{section.about}; {PROTOCOLS[section.protocol]}."
     lines = [f"## Scale {section.scale.name}, protocol {section.protocol}", "", _wrapped(about[:1].upper() + about[1:])]
     lines += ["", _wrapped(_legend(section)), ""]
     lines += _tables(section)
@@ -142,7 +142,7 @@ def _cell(section: Section, row: str, column: str) -> str:
 def to_text(outcome: Outcome) -> str:
     """Return an outcome, with what was found for it where that was looked for."""
     settings = outcome.cell.settings
-    rate = f", lr {settings.lr:g}, m {settings.momentum:g}" if outcome.cell.protocol == "tuned" else ""
+    rate = f", lr {outcome.rate}, m {settings.momentum:g}" if outcome.cell.protocol == "tuned" else ""
     return outcome.text + rate
 
 

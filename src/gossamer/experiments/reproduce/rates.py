@@ -3,8 +3,10 @@
 A trial is a run like any other, on held-out data, and is stored like one. So the search is a function of the store:
 it goes as far as the trials reach and then says which run it needs next.
 
-All rates are tried for a third of the epochs; from the best one the search goes down at full length as long as that is
-better. A rule that predicts may fall apart late, and what is best in a short run is then too large for a long one.
+All rates are tried for a third of the epochs. From the best one the search goes on at full length, as long as that is
+better: downwards, as a rule that predicts may fall apart late, and what is best in a short run is then too large for a
+long one; else upwards, where the next larger rate did better in the short run than the next smaller one, as what a
+large rate stirs up needs time to settle.
 """
 
 import dataclasses
@@ -15,18 +17,20 @@ from gossamer.engine.settings import Settings
 from gossamer.experiments.reproduce.cells import Cell, key_of
 from gossamer.experiments.reproduce.scales import Scale, at_length, shortest_trial
 from gossamer.experiments.reproduce.store import Record, Store
-from gossamer.experiments.search import DIVERGED, Score, Search
+from gossamer.experiments.search import DIVERGED, FURTHER, Score, Search, rounded
 
 THIRD = 3
-DOWN = 4  # at most so many rates below the best of the short trials
+STEPS = 4  # at most so many rates away from the best of the short trials
+
+Found = tuple[float, Score]  # a rate, and how good it was at full length
 
 
 class Missing(Exception):
-    """A trial that has not been made."""
+    """A trial that has not been made, and the best at full length of those that have."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, so_far: Found | None = None) -> None:
         super().__init__()
-        self.settings = settings
+        self.settings, self.so_far = settings, so_far
 
 
 class Rates:
@@ -34,7 +38,8 @@ class Rates:
 
     def __init__(self, scale: Scale, store: Store) -> None:
         self.scale, self.store = scale, store
-        self._found: dict[str, tuple[float, Score]] = {}
+        self._ladder = _ladder_of(scale.rates)
+        self._found: dict[str, Found] = {}
 
     def settled(self, cell: Cell) -> Cell:
         """Return the cell with its rate, or raise Missing with the next trial."""
@@ -51,37 +56,73 @@ class Rates:
         except Missing:
             return None
 
-    def _best(self, settings: Settings) -> tuple[float, Score]:
+    def so_far(self, cell: Cell) -> Cell | None:
+        """Return the cell with its rate, or with the best one of a search that has not ended, or nothing."""
+        if not cell.tune_on:
+            return cell
+        ends = [(self._best_so_far(settings), settings.momentum) for settings in cell.tune_on]
+        found = [(best, momentum) for best, momentum in ends if best is not None]
+        if not found:
+            return None
+        (lr, _), momentum = max(found, key=lambda each: each[0][1])
+        return dataclasses.replace(cell.at(lr, momentum), tentative=self.known(cell) is None)
+
+    def _best_so_far(self, settings: Settings) -> Found | None:
+        try:
+            return self._best(settings)
+        except Missing as missing:
+            return missing.so_far
+
+    def _best(self, settings: Settings) -> Found:
         wanted = key_of(dataclasses.replace(settings, lr=1.0))
         if wanted not in self._found:
             self._found[wanted] = self._search(settings)
         return self._found[wanted]
 
-    def _search(self, settings: Settings) -> tuple[float, Score]:
-        def measure(lr: float, epochs: int) -> Score:
-            trial = dataclasses.replace(at_length(settings, epochs), lr=lr)
+    def _search(self, settings: Settings) -> Found:
+        epochs = settings.epochs
+        tried: dict[float, Score] = {}  # at full length
+
+        def measure(lr: float, length: int) -> Score:
+            trial = dataclasses.replace(at_length(settings, length), lr=lr)
             record = self.store.find(key_of(trial), trial.seed)
             if record is None:
-                raise Missing(trial)
+                raise Missing(trial, max(tried.items(), key=lambda found: found[1], default=None))
+            if length == epochs:
+                tried[lr] = score_of(record)
             return score_of(record)
 
-        epochs = settings.epochs
         short = max(math.ceil(epochs / THIRD), shortest_trial(self.scale, settings))
         if short >= epochs:
             return Search("grid", self.scale.rates).run(measure, epochs)[:2]
         best = Search("grid", self.scale.rates).run(lambda lr, _: measure(lr, short), short)[0]
-        best = _downwards(best, self.scale.rates, lambda lr: measure(lr, epochs))
+        place = self._ladder.index(best)
+        smaller, larger = (measure(self._ladder[place + way], short) for way in (-1, 1))
+        for way in (-1, 1) if larger > smaller else (-1,):
+            found = _climb(place, way, lambda at: measure(self._ladder[at], epochs))
+            if found != place:
+                return self._ladder[found], measure(self._ladder[found], epochs)
         return best, measure(best, epochs)
 
 
-def _downwards(lr: float, rates: tuple[float, ...], measure: Callable[[float], Score]) -> float:
-    """Return the rate at which going down the ladder of rates no longer helps."""
-    for _ in range(DOWN):
-        lower = max((rate for rate in rates if rate < lr), default=float(f"{lr * rates[0] / rates[1]:.1g}"))
-        if measure(lower) <= measure(lr):
+def _climb(place: int, way: int, measure: Callable[[int], Score]) -> int:
+    """Return the place from which a further step this way no longer helps."""
+    height = measure(place)
+    for _ in range(STEPS):
+        further = measure(place + way)
+        if further <= height:
             break
-        lr = lower
-    return lr
+        place, height = place + way, further
+    return place
+
+
+def _ladder_of(rates: tuple[float, ...]) -> list[float]:
+    """Return the rates, and as many beyond their ends as a search may reach, each end at its own pace."""
+    ladder = list(rates)
+    for _ in range(FURTHER + STEPS + 1):
+        ladder.insert(0, rounded(ladder[0] * rates[0] / rates[1], set(ladder)))
+        ladder.append(rounded(ladder[-1] * rates[-1] / rates[-2], set(ladder)))
+    return ladder
 
 
 def score_of(record: Record) -> Score:

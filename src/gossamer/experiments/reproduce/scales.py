@@ -146,8 +146,8 @@ def settings_for(scale: Scale, protocol: str, where: Setting, text: str) -> Sett
 
 
 def _delay(name: str, delay: int) -> str:
-    """Return the delay of a run; two rules never hear what is late, so that one run stands for all delays."""
-    deaf = name == "sync" or (name == "c-asgd" and delay > 0)
+    """Return the delay of a run; where a rule waits, or never hears what is late, one run stands for all delays."""
+    deaf = algorithm_class(name).waits or (name == "c-asgd" and delay > 0)
     return "20" if deaf else str(delay)
 
 

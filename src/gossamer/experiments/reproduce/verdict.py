@@ -78,7 +78,7 @@ def judge_claims(section: Section) -> Verdict:
     example = max(
         (found for found in judged if found.word == word), key=lambda found: abs(found.ours - (found.paper or 0))
     )
-    notes = f"{_seeds_note(section)}{_ceiling_note(section)}"
+    notes = f"{seeds_note(section)}{_ceiling_note(section)}"
     return Verdict(word, f"{_capital(word)}: {', '.join(told)}{rest}; {example}.{notes}", len(judged), possible)
 
 
@@ -102,7 +102,7 @@ def _judged(section: Section, claim: Claim) -> Judged | None:
     )
 
 
-def _seeds_note(section: Section) -> str:
+def seeds_note(section: Section) -> str:
     """Warn where a difference of single runs counts as clear."""
     fewest = min(len(outcome.records) for outcome in section.outcomes.values())
     return " Some have one seed only, and no spread." if fewest == 1 else ""
