@@ -43,11 +43,8 @@ class Rates:
 
     def settled(self, cell: Cell) -> Cell:
         """Return the cell with its rate, or raise Missing with the next trial."""
-        if not cell.tune_on:
-            return cell
         found = [(self._best(settings), settings.momentum) for settings in cell.tune_on]
-        (lr, _), momentum = max(found, key=lambda each: each[0][1])
-        return cell.at(lr, momentum)
+        return _at_best(cell, found) if cell.tune_on else cell
 
     def known(self, cell: Cell) -> Cell | None:
         """Return the cell with its rate, or nothing while that is not known."""
@@ -58,14 +55,11 @@ class Rates:
 
     def so_far(self, cell: Cell) -> Cell | None:
         """Return the cell with its rate, or with the best one of a search that has not ended, or nothing."""
-        if not cell.tune_on:
-            return cell
+        if (settled := self.known(cell)) is not None:
+            return settled
         ends = [(self._best_so_far(settings), settings.momentum) for settings in cell.tune_on]
         found = [(best, momentum) for best, momentum in ends if best is not None]
-        if not found:
-            return None
-        (lr, _), momentum = max(found, key=lambda each: each[0][1])
-        return dataclasses.replace(cell.at(lr, momentum), tentative=self.known(cell) is None)
+        return dataclasses.replace(_at_best(cell, found), tentative=True) if found else None
 
     def _best_so_far(self, settings: Settings) -> Found | None:
         try:
@@ -103,6 +97,12 @@ class Rates:
             if found != place:
                 return self._ladder[found], measure(self._ladder[found], epochs)
         return best, measure(best, epochs)
+
+
+def _at_best(cell: Cell, found: list[tuple[Found, float]]) -> Cell:
+    """Return the cell with the rate and momentum of the highest score."""
+    (lr, _), momentum = max(found, key=lambda each: each[0][1])
+    return cell.at(lr, momentum)
 
 
 def _climb(place: int, way: int, measure: Callable[[int], Score]) -> int:
