@@ -48,7 +48,7 @@ def test_the_same_order_with_other_differences_holds_in_order_only(tmp_path):
 
 def test_another_order_does_not_hold(tmp_path):
     verdict = verdict_of("table-4", table_4(tmp_path, {**PRINTED, "D-ASGD": 0.9}))
-    assert verdict.word == FAILS and "7 hold, 1 do not; PC-ASGD-PV over D-ASGD" in verdict.sentence
+    assert verdict.word == FAILS and "7 hold, 1 does not; PC-ASGD-PV over D-ASGD" in verdict.sentence
     assert "is -2.7 ± 0.3, +3.3 in the paper" in verdict.sentence
 
 
@@ -64,7 +64,7 @@ def test_where_the_papers_difference_is_not_clear_ours_need_not_be(tmp_path):
     cells = [cell for cell in RECIPES["table-2"].cells_of(QUICK, ["paper"]) if cell.column == column]
     fill(store, cells, {"P-ASGD": 0.6480, "D-ASGD": 0.6485}, seeds=3, spread=0.002)
     verdict = verdict_of("table-2", store)
-    assert verdict.word == HOLDS and "of 1 comparisons 1 hold (39 more are not run)" in verdict.sentence
+    assert verdict.word == HOLDS and "of 1 comparison 1 holds (39 more not run)" in verdict.sentence
 
 
 @pytest.mark.parametrize(
@@ -128,12 +128,12 @@ def test_the_scale_with_more_runs_leads_and_the_other_is_told_too(tmp_path):
     assert [section.scale.name for section in sections] == ["full", "quick"]
     assert [section.scale.name for section in leading(sections)] == ["quick"]
     page = page_of("table-4", store, tmp_path)
-    assert "**Scale full, protocol paper.** Does not hold: of 1 comparisons" in page
+    assert "**Scale full, protocol paper.** Does not hold: of 1 comparison" in page
     assert "**Scale quick, protocol paper.** Holds" in page
     write_summary(store, tmp_path)
     summary = " ".join((tmp_path / "README.md").read_text().split())
     assert "[table-4](table-4.md), scale quick, protocol paper: Holds" in summary
-    assert "At scale full: Does not hold: of 1 comparisons" in summary
+    assert "At scale full: Does not hold: of 1 comparison" in summary
     assert "| | full, paper | quick, paper |" in summary
     assert "| [table-4](table-4.md) | does not hold (1 of 8) | holds |" in summary
     fill(store, full, turned, 2, 0.002, scale="full")

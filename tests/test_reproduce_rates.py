@@ -152,7 +152,7 @@ def test_a_page_marks_rates_that_are_still_looked_for(tmp_path):
         store.add(record(Cell("", "", "", trial), 0, accuracy))
     store.add(record(cell.at(0.3, 0.9), 0, 0.7))
     page = to_page(recipe, [make_section(recipe, QUICK, "tuned", store)], [])
-    assert "70.0 (1), lr 0.3?, m 0.9" in page and "rates of 1 places are still looked for" in " ".join(page.split())
+    assert "70.0 (1), lr 0.3?, m 0.9" in page and "1 rate is still looked for" in " ".join(page.split())
     trial = dataclasses.replace(cell.tune_on[0], lr=1.0)
     store.add(record(Cell("", "", "", trial), 0, 0.55))
     page = to_page(recipe, [make_section(recipe, QUICK, "tuned", store)], [])

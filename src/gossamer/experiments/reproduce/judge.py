@@ -6,7 +6,7 @@ from gossamer.experiments.reproduce.atlas import atlas_sentence
 from gossamer.experiments.reproduce.outcomes import Section
 from gossamer.experiments.reproduce.recipe import Recipe
 from gossamer.experiments.reproduce.recommended import judge_recommended
-from gossamer.experiments.reproduce.verdict import Verdict, judge_choice, judge_claims, judge_time, seeds_note
+from gossamer.experiments.reproduce.verdict import Verdict, counted, judge_choice, judge_claims, judge_time, seeds_note
 
 _JUDGES: dict[str, Callable[[Section], Verdict]] = {
     "choices": judge_choice,
@@ -35,4 +35,6 @@ def sentence_of(section: Section) -> str:
 def _rates_note(section: Section) -> str:
     """Warn where a rule may do better still."""
     open_ones = sum(outcome.cell.tentative for outcome in section.outcomes.values())
-    return f" The rates of {open_ones} places are still looked for (those with a question mark)." if open_ones else ""
+    if not open_ones:
+        return ""
+    return f" {counted(open_ones, 'rate is', 'rates are')} still looked for (with a question mark)."

@@ -13,7 +13,7 @@ from gossamer.experiments.reproduce.cells import Cell
 from gossamer.experiments.reproduce.outcomes import Outcome, Section
 from gossamer.experiments.reproduce.recipe import CEILING, make_cell
 from gossamer.experiments.reproduce.scales import DEEP, FIRST_MODEL, Scale, Setting, at_length
-from gossamer.experiments.reproduce.verdict import FAILS, HOLDS, OPEN, Verdict
+from gossamer.experiments.reproduce.verdict import FAILS, HOLDS, OPEN, Verdict, counted
 
 OURS, UNDAMPED, BASELINE = "DM-ASGD", "DM-ASGD, undamped", "D-ASGD"
 ROWS = {
@@ -122,7 +122,7 @@ def judge_recommended(section: Section) -> Verdict:
     word = HOLDS if all(loss.within for loss in ours) else FAILS
     worst = max(ours, key=lambda loss: loss.points - loss.limit)
     missing = len(section.columns) - len(ours)
-    rest = f" ({missing} more are not run)" if missing else ""
+    rest = f" ({missing} more not run)" if missing else ""
     return Verdict(
         word,
         f"{word[:1].upper()}{word[1:]}: {OURS} loses no more to the synchronous run than it may in "
@@ -135,7 +135,9 @@ def _by_place(ours: list[Loss]) -> str:
     places: dict[str, list[bool]] = {}
     for loss in ours:
         places.setdefault(loss.place, []).append(loss.within)
-    return ", ".join(f"{sum(within)} of {len(within)} cases of {place}" for place, within in places.items())
+    return ", ".join(
+        f"{sum(within)} of {counted(len(within), 'case', 'cases')} of {place}" for place, within in places.items()
+    )
 
 
 def _next_best(section: Section) -> str:

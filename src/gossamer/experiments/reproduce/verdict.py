@@ -69,12 +69,12 @@ def judge_claims(section: Section) -> Verdict:
         return Verdict(OPEN, "Not run: no two places that the paper compares are there.")
     counts = {word: sum(found.word == word for found in judged) for word in (HOLDS, ORDER, FAILS)}
     word = FAILS if counts[FAILS] else ORDER if counts[ORDER] else HOLDS
-    told = [f"of {len(judged)} comparisons {counts[HOLDS]} hold"]
+    told = [f"of {counted(len(judged), 'comparison', 'comparisons')} {counted(counts[HOLDS], 'holds', 'hold')}"]
     if counts[ORDER]:
-        told.append(f"{counts[ORDER]} hold in order but not in size")
+        told.append(f"{counted(counts[ORDER], 'holds', 'hold')} in order but not in size")
     if counts[FAILS]:
-        told.append(f"{counts[FAILS]} do not")
-    rest = f" ({possible - len(judged)} more are not run)" if possible > len(judged) else ""
+        told.append(f"{counted(counts[FAILS], 'does', 'do')} not")
+    rest = f" ({possible - len(judged)} more not run)" if possible > len(judged) else ""
     example = max(
         (found for found in judged if found.word == word), key=lambda found: abs(found.ours - (found.paper or 0))
     )
@@ -164,6 +164,11 @@ def judge_time(section: Section) -> Verdict:
         f"{_capital(word)}: an epoch of PC-ASGD takes {100 * more:+.0f} % against D-ASGD, {100 * EXTRA_TIME:+.0f} % in "
         "the paper.",
     )
+
+
+def counted(count: int, one: str, many: str) -> str:
+    """Return a number with what it counts, or what those do."""
+    return f"{count} {one if count == 1 else many}"
 
 
 def with_spread(points: float, spread: float) -> str:
