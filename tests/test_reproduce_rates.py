@@ -96,6 +96,33 @@ def test_what_is_found_is_no_worse_than_the_neighbours_that_it_is_compared_with(
         assert short[place + 1] > short[place - 1]
 
 
+def test_trials_of_few_epochs_do_not_keep_a_larger_rate_from_being_tried(tmp_path):
+    """Runs of the atlas are short, and a third of one tells little."""
+    (cell,) = [
+        cell for cell in cells_of("delay-atlas", "quick", ["tuned"]) if cell.label.startswith("sgp, tau 20, iid")
+    ]
+    best = {4: 0.05, 10: 3.0}
+    settled, tried, _ = search(
+        tmp_path, lambda trial: 1 / (1 + abs(math.log10(trial.lr / best[trial.epochs]))), cell, COARSE
+    )
+    assert tried[3:] == [(10, 0.1), (10, 0.01), (10, 1.0), (10, 10.0)] and settled.settings.lr == 1.0
+
+
+def test_a_rule_with_a_server_may_do_without_its_momentum(tmp_path):
+    cell = tuned_cell("table-3", "DASGD-IS, PreResNet-110, CIFAR-10,")
+    for better in (0.9, 0.0):
+
+        def height(trial, better=better):
+            assert trial.momentum == 0
+            return 0.6 if trial.options["server_momentum"] == better else 0.5
+
+        settled, _, store = search(tmp_path / str(better), height, cell, QUICK)
+        assert settled.settings.options["server_momentum"] == better and settled.settings.momentum == 0
+        store.add(record(settled, 0, 0.7))
+        page = to_page(RECIPES["table-3"], [make_section(RECIPES["table-3"], QUICK, "tuned", store)], [])
+        assert f"70.0 (1), lr {settled.settings.lr:g}, {'server m 0.9' if better else 'm 0'} |" in page
+
+
 def test_a_rule_that_predicts_may_do_without_momentum(tmp_path):
     cell = tuned_cell("table-4", "PC-ASGD-PV")
     settled, _, _ = search(tmp_path, lambda trial: 0.5 if trial.momentum else 0.6, cell, QUICK)
@@ -152,7 +179,7 @@ def test_a_page_marks_rates_that_are_still_looked_for(tmp_path):
         store.add(record(Cell("", "", "", trial), 0, accuracy))
     store.add(record(cell.at(0.3, 0.9), 0, 0.7))
     page = to_page(recipe, [make_section(recipe, QUICK, "tuned", store)], [])
-    assert "70.0 (1), lr 0.3?, m 0.9" in page and "1 rate is still looked for" in " ".join(page.split())
+    assert "70.0 (1), lr 0.3?, m 0.9" in page and "In 1 place the rate is still looked for" in " ".join(page.split())
     trial = dataclasses.replace(cell.tune_on[0], lr=1.0)
     store.add(record(Cell("", "", "", trial), 0, 0.55))
     page = to_page(recipe, [make_section(recipe, QUICK, "tuned", store)], [])

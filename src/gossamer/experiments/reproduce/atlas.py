@@ -74,7 +74,7 @@ def atlas_tables(section: Section) -> list[str]:
     lines = []
     for chart in charts_of(section):
         lines += [f"**{chart.part}**, accuracy:", "", *_table(chart, lambda outcome: outcome.text), ""]
-        lines += [f"**{chart.part}**, learning rate, with *m 0* where there is no local momentum:", ""]
+        lines += [f"**{chart.part}**, learning rate, with *m 0* where there is no momentum but the rule's own:", ""]
         lines += [*_table(chart, _rate), ""]
     return lines
 
@@ -89,4 +89,4 @@ def _table(chart: Chart, text: Callable[[Outcome], str]) -> list[str]:
 
 
 def _rate(outcome: Outcome) -> str:
-    return outcome.rate + ("" if outcome.cell.settings.momentum else ", m 0")
+    return outcome.rate + ("" if outcome.cell.settings.momentum else f", {outcome.momentum}")

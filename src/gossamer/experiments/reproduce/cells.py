@@ -55,7 +55,7 @@ def command_of(settings: Settings) -> str:
 class Cell:
     """A place in a result, and the settings of its runs but for the seed.
 
-    With `tune_on` learning rate and momentum are the best ones of those settings on held-out data. `extra` cells are
+    With `tune_on` learning rate and momentum are the best of those settings on held-out data. `extra` cells are
     not in the paper. A `timed` cell is there for the time that an epoch takes. A `watched` one is evaluated on the way,
     not only at its end. The rate of a `tentative` one is the best so far of a search that has not ended.
     """
@@ -80,9 +80,12 @@ class Cell:
         """The experiment's name; of a tuned cell not before its rate is known."""
         return key_of(self.settings)
 
-    def at(self, lr: float, momentum: float) -> "Cell":
-        """Return the cell with what was looked for."""
-        settings = dataclasses.replace(self.settings, lr=lr, momentum=momentum)
+    def at(self, lr: float, momentum: float, server_momentum: float | None = None) -> "Cell":
+        """Return the cell with what was looked for; the last of it belongs to rules with a server."""
+        found = {} if server_momentum is None else {"server_momentum": server_momentum}
+        settings = dataclasses.replace(
+            self.settings, lr=lr, momentum=momentum, options={**self.settings.options, **found}
+        )
         return dataclasses.replace(self, settings=settings, tune_on=())
 
 

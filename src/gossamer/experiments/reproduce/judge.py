@@ -37,4 +37,4 @@ def _rates_note(section: Section) -> str:
     open_ones = sum(outcome.cell.tentative for outcome in section.outcomes.values())
     if not open_ones:
         return ""
-    return f" {counted(open_ones, 'rate is', 'rates are')} still looked for (with a question mark)."
+    return f" In {counted(open_ones, 'place', 'places')} the rate is still looked for (with a question mark)."

@@ -13,6 +13,8 @@ from gossamer.experiments.reproduce.recipe import Recipe
 from gossamer.experiments.reproduce.scales import SCALES, Scale
 from gossamer.experiments.reproduce.store import Record, Store
 
+USUAL_SPREAD = 0.6  # points: the median over places of the CIFAR results that have three seeds
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -39,6 +41,11 @@ class Outcome:
         return statistics.stdev(self.values) if len(self.records) > 1 else None
 
     @property
+    def spread(self) -> float:
+        """The standard deviation over seeds, or what is usual where there is one seed only."""
+        return USUAL_SPREAD if self.std is None else self.std
+
+    @property
     def diverged(self) -> int:
         """How many runs ended because a loss was not finite."""
         return sum(record["status"] != "finished" for record in self.records)
@@ -55,6 +62,13 @@ class Outcome:
     def rate(self) -> str:
         """The learning rate, with a question mark while it is looked for."""
         return f"{self.cell.settings.lr:g}" + ("?" if self.cell.tentative else "")
+
+    @property
+    def momentum(self) -> str:
+        """Which momentum there is: the agents' own, or the server's."""
+        settings = self.cell.settings
+        at_server = settings.options.get("server_momentum")
+        return f"server m {at_server:g}" if at_server else f"m {settings.momentum:g}"
 
     def predict_shares(self) -> list[list[float | None]]:
         """Return the share of predicting steps at each evaluation, for each cluster: means over seeds."""
@@ -90,11 +104,13 @@ class Section:
 
     @property
     def about(self) -> str:
-        """What is trained, and for how long."""
-        if self.recipe.kind != "atlas":
+        """What is trained, and for how long: in a few words where all cells are alike."""
+        kinds = {(cell.settings.model, cell.settings.task, cell.settings.epochs) for cell in self.cells}
+        if len(kinds) > 1:
             return self.scale.about
-        settings = self.cells[0].settings
-        return f"runs of {settings.model} on {settings.task}, {settings.epochs} epochs each"
+        ((model, task, epochs),) = kinds
+        place_of = next(name for name, stands_in in self.scale.models.items() if stands_in == model)
+        return f"{model} in place of {place_of}, {task}, {epochs} epochs"
 
     @property
     def rows(self) -> list[str]:

@@ -62,8 +62,8 @@ def _verdicts(recipe: Recipe, sections: Sequence[Section]) -> list[str]:
 
 def _section(section: Section) -> list[str]:
     """Return one scale and protocol: what it is, the table, and how to repeat it."""
-    about = f"{section.about}; {PROTOCOLS[section.protocol]}."
-    lines = [f"## Scale {section.scale.name}, protocol {section.protocol}", "", _wrapped(about[:1].upper() + about[1:])]
+    lines = [f"## Scale {section.scale.name}, protocol {section.protocol}", ""]
+    lines += [_wrapped(f"Scale: {section.about}. Protocol: {PROTOCOLS[section.protocol]}.")]
     lines += ["", _wrapped(_legend(section)), ""]
     lines += _tables(section)
     if section.recipe.kind == "target":
@@ -90,7 +90,7 @@ def _legend(section: Section) -> str:
         "Test accuracy in %, mean over agents at the last epoch; mean ± standard deviation over seeds (number of seeds)"
     )
     with_rates = section.protocol == "tuned" and section.recipe.kind != "atlas"  # which has tables of them
-    return told + (", learning rate and local momentum m." if with_rates else ".")
+    return told + (", learning rate and momentum m, local or at the server." if with_rates else ".")
 
 
 def _groups(section: Section) -> list[list[str]]:
@@ -141,8 +141,7 @@ def _cell(section: Section, row: str, column: str) -> str:
 
 def to_text(outcome: Outcome) -> str:
     """Return an outcome, with what was found for it where that was looked for."""
-    settings = outcome.cell.settings
-    rate = f", lr {outcome.rate}, m {settings.momentum:g}" if outcome.cell.protocol == "tuned" else ""
+    rate = f", lr {outcome.rate}, {outcome.momentum}" if outcome.cell.protocol == "tuned" else ""
     return outcome.text + rate
 
 

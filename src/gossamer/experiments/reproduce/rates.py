@@ -5,8 +5,8 @@ it goes as far as the trials reach and then says which run it needs next.
 
 All rates are tried for a third of the epochs. From the best one the search goes on at full length, as long as that is
 better: downwards, as a rule that predicts may fall apart late, and what is best in a short run is then too large for a
-long one; else upwards, where the next larger rate did better in the short run than the next smaller one, as what a
-large rate stirs up needs time to settle.
+long one; else upwards, as what a large rate stirs up needs time to settle. The latter is left out where the next larger
+rate did worse in a short run that was not all too short than the next smaller one.
 """
 
 import dataclasses
@@ -20,6 +20,7 @@ from gossamer.experiments.reproduce.store import Record, Store
 from gossamer.experiments.search import DIVERGED, FURTHER, Score, Search, rounded
 
 THIRD = 3
+TELLING = 10  # epochs: fewer do not tell that a larger rate is too large
 STEPS = 4  # at most so many rates away from the best of the short trials
 
 Found = tuple[float, Score]  # a rate, and how good it was at full length
@@ -43,7 +44,7 @@ class Rates:
 
     def settled(self, cell: Cell) -> Cell:
         """Return the cell with its rate, or raise Missing with the next trial."""
-        found = [(self._best(settings), settings.momentum) for settings in cell.tune_on]
+        found = [(self._best(settings), settings) for settings in cell.tune_on]
         return _at_best(cell, found) if cell.tune_on else cell
 
     def known(self, cell: Cell) -> Cell | None:
@@ -57,8 +58,8 @@ class Rates:
         """Return the cell with its rate, or with the best one of a search that has not ended, or nothing."""
         if (settled := self.known(cell)) is not None:
             return settled
-        ends = [(self._best_so_far(settings), settings.momentum) for settings in cell.tune_on]
-        found = [(best, momentum) for best, momentum in ends if best is not None]
+        ends = [(self._best_so_far(settings), settings) for settings in cell.tune_on]
+        found = [(best, settings) for best, settings in ends if best is not None]
         return dataclasses.replace(_at_best(cell, found), tentative=True) if found else None
 
     def _best_so_far(self, settings: Settings) -> Found | None:
@@ -92,17 +93,17 @@ class Rates:
         best = Search("grid", self.scale.rates).run(lambda lr, _: measure(lr, short), short)[0]
         place = self._ladder.index(best)
         smaller, larger = (measure(self._ladder[place + way], short) for way in (-1, 1))
-        for way in (-1, 1) if larger > smaller else (-1,):
+        for way in (-1, 1) if larger > smaller or short < TELLING else (-1,):
             found = _climb(place, way, lambda at: measure(self._ladder[at], epochs))
             if found != place:
                 return self._ladder[found], measure(self._ladder[found], epochs)
         return best, measure(best, epochs)
 
 
-def _at_best(cell: Cell, found: list[tuple[Found, float]]) -> Cell:
-    """Return the cell with the rate and momentum of the highest score."""
-    (lr, _), momentum = max(found, key=lambda each: each[0][1])
-    return cell.at(lr, momentum)
+def _at_best(cell: Cell, found: list[tuple[Found, Settings]]) -> Cell:
+    """Return the cell with the rate and momenta of the highest score."""
+    (lr, _), trial = max(found, key=lambda each: each[0][1])
+    return cell.at(lr, trial.momentum, trial.options.get("server_momentum"))
 
 
 def _climb(place: int, way: int, measure: Callable[[int], Score]) -> int:

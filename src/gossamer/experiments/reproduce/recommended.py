@@ -13,7 +13,7 @@ from gossamer.experiments.reproduce.cells import Cell
 from gossamer.experiments.reproduce.outcomes import Outcome, Section
 from gossamer.experiments.reproduce.recipe import CEILING, make_cell
 from gossamer.experiments.reproduce.scales import DEEP, FIRST_MODEL, Scale, Setting, at_length
-from gossamer.experiments.reproduce.verdict import FAILS, HOLDS, OPEN, Verdict, counted
+from gossamer.experiments.reproduce.verdict import FAILS, HOLDS, OPEN, Verdict, counted, seeds_note
 
 OURS, UNDAMPED, BASELINE = "DM-ASGD", "DM-ASGD, undamped", "D-ASGD"
 ROWS = {
@@ -123,10 +123,11 @@ def judge_recommended(section: Section) -> Verdict:
     worst = max(ours, key=lambda loss: loss.points - loss.limit)
     missing = len(section.columns) - len(ours)
     rest = f" ({missing} more not run)" if missing else ""
+    notes = f"{seeds_note(section)}{_rivals(section)}{_bytes(section)}"
     return Verdict(
         word,
         f"{word[:1].upper()}{word[1:]}: {OURS} loses no more to the synchronous run than it may in "
-        f"{_by_place(ours)}{rest}; the most, measured by its limit, is {worst}.{_next_best(section)}{_bytes(section)}",
+        f"{_by_place(ours)}{rest}; farthest from its limit is {worst}.{notes}",
     )
 
 
@@ -140,18 +141,15 @@ def _by_place(ours: list[Loss]) -> str:
     )
 
 
-def _next_best(section: Section) -> str:
-    """Name the rival with the smallest worst loss, where all of them are to be run and among those that were."""
-    rivals = [row for row in section.rows if row not in (CEILING, *AT_THE_CEILINGS_RATE)]
-    meant = {(cell.row, cell.column) for cell in section.cells}
-    shared = [column for column in section.columns if all((row, column) in meant for row in rivals)]
-    found = {row: [loss for loss in losses(section, row) if loss.column in shared] for row in rivals}
-    most = max(map(len, found.values()), default=0)
-    worst = {row: max(loss.points for loss in each) for row, each in found.items() if most and len(each) == most}
-    if not worst:
-        return ""
-    best = min(worst, key=lambda row: worst[row])
-    return f" Of the rivals at their own rates {best} comes nearest: it loses up to {worst[best]:.1f} points."
+def _rivals(section: Section) -> str:
+    """Say what the rivals lose at most, the least first, and in how many cases that is known."""
+    found = {row: losses(section, row) for row in section.rows if row not in (CEILING, *AT_THE_CEILINGS_RATE)}
+    worst = {row: max(loss.points for loss in each) for row, each in found.items() if each}
+    told = [
+        f"{row} {worst[row]:.1f} ({counted(len(found[row]), 'case', 'cases')})"
+        for row in sorted(worst, key=lambda row: worst[row])
+    ]
+    return f" Rivals at their own rates lose up to: {', '.join(told)}." if told else ""
 
 
 def _bytes(section: Section) -> str:
@@ -160,5 +158,5 @@ def _bytes(section: Section) -> str:
         both = [section.outcomes.get((row, column)) for row in (OURS, BASELINE)]
         sent = [each.records[0]["bytes_sent"] / each.records[0]["iterations"] for each in both if each is not None]
         if len(sent) == len(both):
-            return f" It sends {sent[0] / sent[1]:.2f} times the bytes of {BASELINE}."
+            return f" {OURS} sends {sent[0] / sent[1]:.2f} times the bytes of {BASELINE}."
     return ""

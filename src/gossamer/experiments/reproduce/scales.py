@@ -15,8 +15,8 @@ from gossamer.experiments.presets import preset_values
 
 PROTOCOLS = {
     "paper": "one learning rate for all, the printed criterion, plain SGD with weight decay",
-    "tuned": "a learning rate for each rule, found on held-out training data; momentum 0.9 (for rules that predict: "
-    "0.9 or 0, whichever is better), warm-up, cosine",
+    "tuned": "a learning rate for each rule, found on held-out training data; momentum 0.9 (for rules that predict or "
+    "have a server: 0.9 or 0, whichever is better), warm-up, cosine",
 }
 HELD_OUT = 0.2  # of the training data, to choose a rate by
 MOMENTUM, WARMUP, WEIGHT_DECAY = 0.9, 0.05, 1e-4  # the models' own recipe; the warm-up is a share of the epochs
@@ -178,12 +178,15 @@ def trial_settings(scale: Scale, where: Setting, text: str) -> tuple[Settings, .
 
     A rate depends on the rule, the delay and the network far more than on which of two sets of images, on who has
     which, and on which net with BatchNorm it is. A prediction carries the momentum tau steps forward, which may be
-    too far: such rules are tried without it too.
+    too far, and a server's momentum carries gradients on that are late already: such rules are tried without it too.
     """
     place = dataclasses.replace(where, model=FIRST_MODEL, data=FIRST_DATA, partition=FIRST_PART)
     trial = dataclasses.replace(settings_for(scale, "tuned", place, text), validation=HELD_OUT, seed=0)
-    predicts = issubclass(algorithm_class(trial.algorithm), Predicting)
-    return (trial, dataclasses.replace(trial, momentum=0.0)) if predicts else (trial,)
+    if issubclass(algorithm_class(trial.algorithm), Predicting):
+        return trial, dataclasses.replace(trial, momentum=0.0)
+    if takes_server_momentum(trial.algorithm):
+        return trial, dataclasses.replace(trial, options={**trial.options, "server_momentum": 0.0})
+    return (trial,)
 
 
 def at_length(settings: Settings, epochs: int) -> Settings:

@@ -2,7 +2,7 @@
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gossamer.experiments.reproduce.judge import has_verdict, judge, sentence_of
@@ -10,20 +10,23 @@ from gossamer.experiments.reproduce.outcomes import Section, leading, sections_o
 from gossamer.experiments.reproduce.paper import FIRST
 from gossamer.experiments.reproduce.recipe import CEILING
 from gossamer.experiments.reproduce.recipes import RECIPES
+from gossamer.experiments.reproduce.statements import LEGEND, find_statements, to_table
 from gossamer.experiments.reproduce.store import Store
 from gossamer.experiments.reproduce.toy_result import toy_counts
-from gossamer.experiments.reproduce.verdict import FAILS, HOLDS, OPEN, ORDER
+from gossamer.experiments.reproduce.verdict import FAILS, HOLDS, OPEN, ORDER, Verdict, counted
 from gossamer.state.checkpoint import write_text
 
 WIDTH = 120
 BASELINE, OURS = "D-ASGD", "PC-ASGD"
 PICTURE = "summary.png"
 RANKED = ("table", "delays", "sizes")  # the curves are the table's
-HEADINGS = {
-    HOLDS: "What is confirmed",
-    ORDER: "What holds in order but not in size",
-    FAILS: "What does not hold",
+SHARES = {HOLDS: 1.0, ORDER: 1.0, FAILS: 0.0, OPEN: math.nan}  # of a result that is one statement
+HEADINGS: dict[str, Callable[[float], bool]] = {  # by the share of comparisons that have the paper's order
+    "What is confirmed, at least in order": lambda share: share == 1,
+    "What holds in part": lambda share: 0 < share < 1,
+    "What does not hold": lambda share: share == 0,
 }
+BEYOND_KINDS = ("target", "atlas")
 BEYOND = "What is found and recommended, beyond the paper"
 
 
@@ -49,21 +52,14 @@ def _further_pages(folder: Path) -> list[str]:
 
 def to_summary(results: dict[str, list[Section]], *, picture: bool, more: Sequence[str] = ()) -> str:
     """Return the page as Markdown."""
-    judged: dict[str, list[str]] = {}
-    leads = {name: _leads(sections) for name, sections in results.items()}
-    for name, found in leads.items():
-        for lead, others in found:
-            heading = BEYOND if RECIPES[name].kind in ("target", "atlas") else HEADINGS.get(judge(lead).word, "")
-            where = f"scale {lead.scale.name}, protocol {lead.protocol}"
-            told = f"* [{name}]({name}.md), {where}: {sentence_of(lead)}{_also(others)}"
-            judged.setdefault(heading, []).append(_wrapped(told))
-    lines = ["# The paper's results, repeated", "", *_opening(results), ""]
-    lines += [*_overview(results), ""]
+    leads = [lead for sections in results.values() for lead in _leads(sections)]
+    lines = ["# The paper's results, repeated", "", *_opening(results), "", *_overview(results), ""]
+    lines += _notes(results)
     lines += [f"![points above {BASELINE}]({PICTURE})", ""] if picture else []
-    for heading in (*HEADINGS.values(), BEYOND):
-        if heading in judged:
-            lines += [f"## {heading}", "", *judged[heading], ""]
-    better = _better([lead for found in leads.values() for lead, _ in found])
+    lines += _findings(leads)
+    beyond = [f"* {_link(lead)}: {sentence_of(lead)}" for lead in leads if lead.recipe.kind in BEYOND_KINDS]
+    lines += [f"## {BEYOND}", "", *map(_wrapped, beyond), ""] if beyond else []
+    better = _better(leads)
     if better:
         lines += [f"## What is better than {OURS}", "", "What the paper does not have, by more than 1 std:", ""]
         lines += [*better, ""]
@@ -75,30 +71,42 @@ def to_summary(results: dict[str, list[Section]], *, picture: bool, more: Sequen
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _leads(sections: list[Section]) -> list[tuple[Section, list[Section]]]:
-    """Return for each protocol the section that says most, and those of other scales."""
-    found = []
-    for protocol in dict.fromkeys(section.protocol for section in sections):
-        alike = [section for section in sections if section.protocol == protocol]
-        (lead,) = leading(alike)
-        found.append((lead, [section for section in alike if section is not lead]))
-    return found
+def _leads(sections: list[Section]) -> list[Section]:
+    """Return for each protocol the section that says most."""
+    protocols = dict.fromkeys(section.protocol for section in sections)
+    return [leading([each for each in sections if each.protocol == protocol])[0] for protocol in protocols]
 
 
-def _also(others: list[Section]) -> str:
-    """Return what other scales say, where they say something."""
-    verdicts = [(section.scale.name, judge(section)) for section in others]
-    return "".join(f" At scale {name}: {verdict.sentence}" for name, verdict in verdicts if verdict.word != OPEN)
+def _link(section: Section) -> str:
+    name = section.recipe.name
+    return f"[{name}]({name}.md), scale {section.scale.name}, protocol {section.protocol}"
+
+
+def _findings(leads: list[Section]) -> list[str]:
+    """Return what the paper says, a statement or a result at a time, under the heading that it deserves."""
+    claiming = [lead for lead in leads if lead.recipe.claims]
+    protocols = list(dict.fromkeys(lead.protocol for lead in claiming))
+    statements = find_statements(claiming)
+    single = [lead for lead in leads if not lead.recipe.claims and lead.recipe.kind not in BEYOND_KINDS]
+    lines, legend = [], [_wrapped(LEGEND, indent=""), ""]
+    for heading, belongs in HEADINGS.items():
+        found = [statement for statement in statements if belongs(statement.share)]
+        told = [f"* {_link(lead)}: {sentence_of(lead)}" for lead in single if belongs(SHARES[judge(lead).word])]
+        lines += [f"## {heading}", ""] if found or told else []
+        if found:
+            lines += [*to_table(found, protocols), "", *legend]
+            legend = []  # once
+        lines += [*map(_wrapped, told), ""] if told else []
+    return lines
 
 
 def _opening(results: dict[str, list[Section]]) -> list[str]:
-    """Say what was run, and at which scale."""
+    """Say what was run, at which scale, and what the table shows."""
     scales = {section.scale.name: section.scale for sections in results.values() for section in sections}
     told = [f"*{name}*: {scale.about}." for name, scale in scales.items()]
     text = (
-        "Written by `gossamer reproduce` from the runs in data/. Each result is judged at the scale at which most of "
-        "it has been run: a difference counts when it is larger than one standard deviation over seeds. "
-        "In brackets: how many of the comparisons could be made. "
+        "Written by `gossamer reproduce` from the runs in data/. "
+        "The table says how many of a result's comparisons hold, + how many hold in order but not in size. "
     )
     return [_wrapped(text + " ".join(told), indent="")]
 
@@ -106,7 +114,7 @@ def _opening(results: dict[str, list[Section]]) -> list[str]:
 def _overview(results: dict[str, list[Section]]) -> list[str]:
     """Return a table of verdicts: a line a result, a column a scale and protocol."""
     judged = {
-        (name, f"{section.scale.name}, {section.protocol}"): judge(section).short
+        (name, f"{section.scale.name}, {section.protocol}"): _verdict(judge(section))
         for name, sections in results.items()
         for section in sections
         if has_verdict(section.recipe)
@@ -118,6 +126,28 @@ def _overview(results: dict[str, list[Section]]) -> list[str]:
     for name in names:
         lines.append(f"| [{name}]({name}.md) | {' | '.join(judged.get((name, column), '') for column in columns)} |")
     return lines
+
+
+def _verdict(verdict: Verdict) -> str:
+    return f"{verdict.word}: {verdict.numbers}" if verdict.numbers else verdict.word
+
+
+def _notes(results: dict[str, list[Section]]) -> list[str]:
+    """Return what is to be known of all of it."""
+    sections = [section for found in results.values() for section in found]
+    told = [
+        f"At scale {section.scale.name}, {note[0].lower()}{note[1:]}"
+        for section in sections
+        if section.recipe.claims and (note := judge(section).note)
+    ]
+    places = {
+        outcome.cell.key for section in sections for outcome in section.outcomes.values() if outcome.cell.tentative
+    }
+    if places:
+        told.append(
+            f"{counted(len(places), 'learning rate is', 'learning rates are')} still looked for; pages mark them."
+        )
+    return [_wrapped(" ".join(dict.fromkeys(told)), indent=""), ""] if told else []
 
 
 def _better(sections: list[Section]) -> list[str]:
@@ -132,7 +162,7 @@ def _better(sections: list[Section]) -> list[str]:
             if ours is None or not outcome.cell.extra or section.recipe.kind not in RANKED or row == CEILING:
                 continue
             points = outcome.mean - ours.mean
-            clear = points > math.hypot(outcome.std or 0.0, ours.std or 0.0)
+            clear = points > math.hypot(outcome.spread, ours.spread)
             where = f"scale {section.scale.name}, protocol {section.protocol}"
             found.setdefault((row, where), {})[outcome.cell.key, ours.cell.key] = points, clear
     lines = []

@@ -53,7 +53,8 @@ def toy_counts(folder: Path) -> str:
     if not rows:
         return ""
     counts = Counter(claim.verdict.lower() for claim in claims(rows))
-    return f"of {counts.total()} statements: " + ", ".join(f"{number} {word}" for word, number in counts.most_common())
+    listed = [f"'{word}': {number}" for word, number in counts.most_common()]
+    return f"of {counts.total()} statements {', '.join(listed)}"
 
 
 def stored_toy(folder: Path) -> list[Row]:

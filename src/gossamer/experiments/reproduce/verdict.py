@@ -1,14 +1,14 @@
 """Whether what the paper says holds in the stored runs: computed, from the order and the size of differences.
 
-A difference is clear when it is larger than one standard deviation of itself. Where the paper's own difference is not
-clear, ours must only not be clearly the other way round.
+A difference is clear when it is larger than one standard deviation of itself; a place with one seed is given the usual
+one. Where the paper's own difference is not clear, ours must only not be clearly the other way round.
 """
 
 import math
 import statistics
 from dataclasses import dataclass
 
-from gossamer.experiments.reproduce.outcomes import Outcome, Section
+from gossamer.experiments.reproduce.outcomes import USUAL_SPREAD, Outcome, Section
 from gossamer.experiments.reproduce.paper import CHOICE_SHARES, EXTRA_TIME
 from gossamer.experiments.reproduce.recipe import CEILING, Claim
 
@@ -48,23 +48,17 @@ class Judged:
 
 @dataclass(frozen=True)
 class Verdict:
-    """One of the words, the sentence that says why, and how many comparisons are made of how many."""
+    """One of the words, the sentence that says why, its numbers in short, and what is to be known beside it."""
 
     word: str
     sentence: str
-    made: int = 0
-    possible: int = 0
-
-    @property
-    def short(self) -> str:
-        """The word, and how much of the result it is about where that is not all of it."""
-        return f"{self.word} ({self.made} of {self.possible})" if 0 < self.made < self.possible else self.word
+    numbers: str = ""
+    note: str = ""
 
 
 def judge_claims(section: Section) -> Verdict:
     """Compare the orders that the paper prints with ours."""
-    judged = [found for claim in section.recipe.claims if (found := _judged(section, claim)) is not None]
-    possible = _possible(section)
+    judged = judged_claims(section)
     if not judged:
         return Verdict(OPEN, "Not run: no two places that the paper compares are there.")
     counts = {word: sum(found.word == word for found in judged) for word in (HOLDS, ORDER, FAILS)}
@@ -74,12 +68,21 @@ def judge_claims(section: Section) -> Verdict:
         told.append(f"{counted(counts[ORDER], 'holds', 'hold')} in order but not in size")
     if counts[FAILS]:
         told.append(f"{counted(counts[FAILS], 'does', 'do')} not")
-    rest = f" ({possible - len(judged)} more not run)" if possible > len(judged) else ""
+    missing = _possible(section) - len(judged)
+    rest = f" ({missing} more not run)" if missing else ""
     example = max(
         (found for found in judged if found.word == word), key=lambda found: abs(found.ours - (found.paper or 0))
     )
-    notes = f"{seeds_note(section)}{_ceiling_note(section)}"
-    return Verdict(word, f"{_capital(word)}: {', '.join(told)}{rest}; {example}.{notes}", len(judged), possible)
+    note, seeds = _ceiling_note(section), seeds_note(section)
+    assumed = f" Their spread is taken as {USUAL_SPREAD:g} points." if seeds else ""
+    sentence = f"{_capital(word)}: {', '.join(told)}{rest}; {example}.{seeds}{assumed}{f' {note}' if note else ''}"
+    numbers = f"{counts[HOLDS]} + {counts[ORDER]} of {len(judged)}" + (f", {missing} not run" if missing else "")
+    return Verdict(word, sentence, numbers, note)
+
+
+def judged_claims(section: Section) -> list[Judged]:
+    """Return the claims of which both places were run."""
+    return [found for claim in section.recipe.claims if (found := _judged(section, claim)) is not None]
 
 
 def _possible(section: Section) -> int:
@@ -96,16 +99,18 @@ def _judged(section: Section, claim: Claim) -> Judged | None:
     return Judged(
         claim,
         ours=larger.mean - smaller.mean,
-        spread=math.hypot(larger.std or 0.0, smaller.std or 0.0),
+        spread=math.hypot(larger.spread, smaller.spread),
         paper=first.mean - second.mean if known and first and second else None,
         paper_spread=math.hypot(first.std or 0.0, second.std or 0.0) if known and first and second else 0.0,
     )
 
 
 def seeds_note(section: Section) -> str:
-    """Warn where a difference of single runs counts as clear."""
-    fewest = min(len(outcome.records) for outcome in section.outcomes.values())
-    return " Some have one seed only, and no spread." if fewest == 1 else ""
+    """Warn where a difference is one of single runs."""
+    seeds = [len(outcome.records) for outcome in section.outcomes.values()]
+    if min(seeds) > 1:
+        return ""
+    return f" {'All' if max(seeds) == 1 else 'Some'} have one seed only."
 
 
 def _ceiling_note(section: Section) -> str:
@@ -121,7 +126,7 @@ def _ceiling_note(section: Section) -> str:
         return ""
     column, ours, paper = max(short, key=lambda each: each[2] - each[1])
     return (
-        f" Even without delay this protocol ends at {ours:.1f} % ({column}), where the paper has {paper:.1f} % with it."
+        f"Even without delay this protocol ends at {ours:.1f} % ({column}), where the paper has {paper:.1f} % with it."
     )
 
 
@@ -134,12 +139,13 @@ def judge_choice(section: Section) -> Verdict:
         return Verdict(OPEN, "Not run: the printed criterion is not there.")
     near = [row for row, share in shares.items() if min(abs(share - paper) for paper in CHOICE_SHARES) <= NEAR_SHARE]
     word = HOLDS if PRINTED in near else FAILS
-    others = f"within {NEAR_SHARE:g} of either are: {'; '.join(near)}" if near else "none comes near either"
+    named = "; ".join(f"'{row}'" for row in near)
+    others = f"within {NEAR_SHARE:g} of either: {named}" if near else "none comes near either"
     paper = " or ".join(map(str, CHOICE_SHARES))
     return Verdict(
         word,
         f"{_capital(word)}: with the printed criterion agents predict in {shares[PRINTED]:.3f} of the last steps, the "
-        f"paper has {paper}; of {len(shares)} readings that were run {others}.",
+        f"paper has {paper}; of {counted(len(shares), 'reading', 'readings')} run, {others}.",
     )
 
 
