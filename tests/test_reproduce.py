@@ -7,7 +7,7 @@ import torch
 
 from gossamer.engine.trajectory import trajectory
 from gossamer.experiments.reproduce.cells import Cell, chosen, command_of, essence, key_of
-from gossamer.experiments.reproduce.recipes import RECIPES, SAME_WITHOUT_DELAY, find_recipes
+from gossamer.experiments.reproduce.recipes import RECIPES, SAME_WITH_EQUAL_DATA, SAME_WITHOUT_DELAY, find_recipes
 from gossamer.experiments.reproduce.scales import PROTOCOLS, SCALES, Setting, settings_for
 from gossamer.experiments.reproduce.store import Store
 from gossamer.network import network
@@ -105,11 +105,25 @@ def test_names_are_read_with_commas_and_all():
 @pytest.mark.parametrize("text", SAME_WITHOUT_DELAY)
 def test_what_shares_the_synchronous_run_without_delay_is_that_run(text):
     keys = {cell.row: cell.key for cell in cells_of("delay-atlas", "quick", ["tuned"]) if cell.column == "tau 0, iid"}
-    assert keys[text] == keys["sync"] and len(set(keys.values())) == len(keys) - len(SAME_WITHOUT_DELAY)
+    shared = len(SAME_WITHOUT_DELAY) + len(SAME_WITH_EQUAL_DATA)
+    assert keys[text] == keys["sync"] and len(set(keys.values())) == len(keys) - shared
     for spec in ("paper-1", "paper-3"):
         net = network(spec, 0)
         losses, local = Smooth(net.num_agents, 5, seed=0), {"momentum": 0.9, "weight_decay": 1e-4}
         paths = [trajectory(rule, net, losses.gradient, losses.x0, steps=30, **local) for rule in (text, "sync")]
+        assert torch.equal(*paths)
+
+
+@pytest.mark.parametrize(("text", "other"), SAME_WITH_EQUAL_DATA.items())
+def test_what_shares_a_run_with_equal_data_is_that_run(text, other):
+    cells = {(cell.row, cell.column): cell for cell in cells_of("delay-atlas", "quick", ["tuned"])}
+    for column in {column for _, column in cells}:
+        mine, theirs = cells[text, column], cells[other, column]
+        assert mine.tune_on == theirs.tune_on and (mine.key == theirs.key) == column.endswith("iid")
+    for delay in (0, 3, 7):
+        net = network("paper-1", delay)
+        losses = Smooth(net.num_agents, 5, seed=0)
+        paths = [trajectory(rule, net, losses.gradient, losses.x0, steps=40) for rule in (text, other)]
         assert torch.equal(*paths)
 
 

@@ -9,7 +9,7 @@ from gossamer.experiments.reproduce import paper
 from gossamer.experiments.reproduce.cells import Cell
 from gossamer.experiments.reproduce.recipe import BEYOND, CEILING, FAMILY, Claim, Recipe, beats, has_case, make_cell
 from gossamer.experiments.reproduce.recommended import PARTS, recommended_cells
-from gossamer.experiments.reproduce.scales import SCALES, Scale, Setting, trial_settings
+from gossamer.experiments.reproduce.scales import FIRST_PART, SCALES, Scale, Setting, trial_settings
 
 RIVALS = ("PC-ASGD", "D-ASGD", "AD-PSGD", "DC-S3GD", "DASGD-IS", "Adaptive Braking")
 THETAS = {
@@ -32,6 +32,7 @@ ATLAS_SMOKE_DELAYS = (20, 5)
 ATLAS_TUNED = (0, 5, 20, 60, 100)  # delays at which rates are looked for; those between take the next larger one's
 ATLAS_FIRST = ("pc-asgd/theta=pv", "d-asgd", "p-asgd", "c-asgd", "dm-asgd", "sync")
 SAME_WITHOUT_DELAY = (*(name for name in ATLAS_FIRST if name != "sync"), "feddelavg")  # as the synchronous run
+SAME_WITH_EQUAL_DATA = {"asgd": "dasgd-is"}  # where delays are fixed, as they are there
 TIMED_EPOCHS = 6
 CRITERION_NOTE = (
     "The criterion as printed prefers the step with *less* descent, so that PC-ASGD nearly always predicts; the words "
@@ -133,9 +134,11 @@ def _atlas(scale: Scale, protocol: str) -> list[Cell]:
 def _atlas_cell(scale: Scale, protocol: str, where: Setting, text: str) -> Cell:
     """Return a cell whose rate is one for a delay that is no smaller, so that it is stable here too."""
     rule = "sync" if where.delay == 0 and text in SAME_WITHOUT_DELAY else text
-    cell = make_cell(scale, protocol, where, text, f"tau {where.delay}, {where.partition}", rule)
-    tuned_at = min(delay for delay in ATLAS_TUNED if delay >= where.delay)
-    return dataclasses.replace(cell, tune_on=trial_settings(scale, dataclasses.replace(where, delay=tuned_at), rule))
+    with_equal_data = SAME_WITH_EQUAL_DATA.get(rule, rule)
+    here = with_equal_data if where.partition == FIRST_PART else rule
+    cell = make_cell(scale, protocol, where, text, f"tau {where.delay}, {where.partition}", here)
+    tuned_at = dataclasses.replace(where, delay=min(delay for delay in ATLAS_TUNED if delay >= where.delay))
+    return dataclasses.replace(cell, tune_on=trial_settings(scale, tuned_at, with_equal_data))
 
 
 def _downwards(rows: tuple[str, ...], columns: tuple[str, ...]) -> tuple[Claim, ...]:
@@ -244,11 +247,12 @@ _ALL = (
         protocols=("tuned",),
         reading=f"Runs are short, {SCALES['quick'].short_epochs} epochs at scale quick, and short runs lose more to "
         f"delay than long ones do. Rates are looked for at tau {', '.join(map(str, ATLAS_TUNED))}; a delay between "
-        "takes the rate of the next larger one. A run is 490 steps: at tau 100 a fifth of it is over before the first "
+        "takes the rate of the next larger one. A quick run is 490 steps: at tau 100 a fifth of it is over before the first "
         "late message comes, which spares those whom late messages harm. local-sgd and diloco exchange at every H-th "
         "step only, and delays within that are one to them. "
         f"Without delay {', '.join(SAME_WITHOUT_DELAY)} are the synchronous run and share it; sync and cdmsgd wait for "
         "everyone, and one run of each stands for all delays. "
+        f"{' and '.join(*SAME_WITH_EQUAL_DATA.items())} are the same with equal data. "
         f"{NORM_NOTE}",
     ),
     Recipe(
