@@ -247,9 +247,9 @@ _ALL = (
         protocols=("tuned",),
         reading=f"Runs are short, {SCALES['quick'].short_epochs} epochs at scale quick, and short runs lose more to "
         f"delay than long ones do. Rates are looked for at tau {', '.join(map(str, ATLAS_TUNED))}; a delay between "
-        "takes the rate of the next larger one. A quick run is 490 steps: at tau 100 a fifth of it is over before the first "
-        "late message comes, which spares those whom late messages harm. local-sgd and diloco exchange at every H-th "
-        "step only, and delays within that are one to them. "
+        "takes the rate of the next larger one. A quick run is 490 steps: at tau 100 a fifth of it is over before the "
+        "first late message comes, which spares those whom late messages harm. local-sgd and diloco exchange at every "
+        "H-th step only, and delays within that are one to them. "
         f"Without delay {', '.join(SAME_WITHOUT_DELAY)} are the synchronous run and share it; sync and cdmsgd wait for "
         "everyone, and one run of each stands for all delays. "
         f"{' and '.join(*SAME_WITH_EQUAL_DATA.items())} are the same with equal data. "
