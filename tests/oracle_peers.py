@@ -1,4 +1,4 @@
-"""The slow truth for AD-PSGD, DC-S3GD, Adaptive Braking, CDMSGD, FedDelAvg, local SGD, SWIFT and DiLoCo.
+"""The slow truth for SDM-ASGD, AD-PSGD, DC-S3GD, Adaptive Braking, CDMSGD, FedDelAvg, local SGD, SWIFT and DiLoCo.
 
 A rule is a function of one agent's `oracle.View`; one that remembers is an object with a memory for each agent.
 `oracle.run` moves the messages. Where agents do not send at every step, `sent_at` says what arrives.
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from oracle import TINY, Matrix, Vector, View, clip, d_asgd, gain_at, mix_current, own_state, sync
+from oracle import TINY, Matrix, Vector, View, clip, d_asgd, dm_asgd, gain_at, mix_current, own_state, sync
 
 Noise = Callable[[int], tuple[np.ndarray, float]]  # of step t: a number for each agent, and the shared one
 
@@ -101,6 +101,24 @@ class AdaptiveBraking:
             begin += length
         self.velocity[view.i] = after
         return d_asgd(replace(view, v=after))
+
+
+@dataclass
+class SdmAsgd:
+    """DM-ASGD's step less psi (x - (2 m - n)); m follows x and n follows m, each 1/(1+L) of its way."""
+
+    damping: float
+    lag: float
+    gain: float | str = "auto"
+    m: dict[int, Vector] = field(default_factory=dict)
+    n: dict[int, Vector] = field(default_factory=dict)
+
+    def __call__(self, view: View) -> Vector:
+        m, n = self.m.get(view.i, view.past[0]), self.n.get(view.i, view.past[0])
+        m = (self.lag * m + view.x) / (1 + self.lag)
+        n = (self.lag * n + m) / (1 + self.lag)
+        self.m[view.i], self.n[view.i] = m, n
+        return dm_asgd(view, gain=self.gain) - self.damping * (view.x - (2 * m - n))
 
 
 @dataclass

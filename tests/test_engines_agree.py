@@ -17,6 +17,7 @@ CORE = [
     "c-asgd",
     "pc-asgd",
     "dm-asgd",
+    "sdm-asgd",
     "pc-asgd/theta=pv",
     "pc-asgd/theta=pv/criterion=loss",
     "pc-asgd/theta=pv/test_batch=fresh",

@@ -31,6 +31,7 @@ NOT_SYNCHRONOUS: dict[str, str] = {
     "local-sgd": "averages at every eighth step only",
     "swift": "averages at every other step only",
     "diloco": "averages at every twentieth step only",
+    "sdm-asgd": "damps what is not trend, late or not",
     "dc-s3gd": "compensates the gradient for mixing, late or not",
     "adaptive-braking": "has a momentum of its own",
     "cdmsgd": "has a momentum of its own",

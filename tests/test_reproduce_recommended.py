@@ -7,7 +7,7 @@ from gossamer.experiments.reproduce.losses_view import draw_losses, losses_table
 from gossamer.experiments.reproduce.outcomes import Outcome, Section
 from gossamer.experiments.reproduce.page import to_page
 from gossamer.experiments.reproduce.recipes import RECIPES
-from gossamer.experiments.reproduce.recommended import CEILING, LIMITS, OURS
+from gossamer.experiments.reproduce.recommended import CEILING, LIMITS, OURS, STEADY
 from gossamer.experiments.reproduce.scales import SCALES
 from reproducing import record
 
@@ -68,7 +68,7 @@ def test_long_runs_are_made_for_few_rules():
     rows = {}
     for cell in RECIPE.cells_of(QUICK, ["tuned"]):
         rows.setdefault(cell.settings.epochs, set()).add(cell.row)
-    assert rows[200] == {CEILING, OURS} < rows[100] < rows[30]
+    assert rows[200] == {CEILING, OURS, STEADY} < rows[100] < rows[30]
 
 
 def test_the_nearest_rival_and_the_bytes_are_told():

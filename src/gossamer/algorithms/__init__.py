@@ -28,6 +28,7 @@ from gossamer.algorithms.p_asgd import PAsgd  # isort: skip
 from gossamer.algorithms.c_asgd import CAsgd  # isort: skip
 from gossamer.algorithms.pc_asgd import PcAsgd  # isort: skip
 from gossamer.algorithms.dm_asgd import DmAsgd  # isort: skip
+from gossamer.algorithms.sdm_asgd import SdmAsgd  # isort: skip
 from gossamer.algorithms import rivals  # isort: skip
 
 __all__ = [
@@ -45,6 +46,7 @@ __all__ = [
     "Past",
     "PcAsgd",
     "Place",
+    "SdmAsgd",
     "Update",
     "Weights",
     "algorithm",

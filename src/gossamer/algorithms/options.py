@@ -10,6 +10,8 @@ from gossamer.errors import UserError, unknown_name
 
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
+_HINTS: dict[type[Any], dict[str, Any]] = {}  # by class: a campaign reads thousands of settings
+
 
 def option(default: Any, help: str, *, choices: Sequence[str] | None = None) -> Any:
     """Declare a hyper-parameter: its default, one line of help and, for names, the choices."""
@@ -30,7 +32,7 @@ def describe_options(cls: type[Any]) -> dict[str, dict[str, Any]]:
 
 def read_options(cls: type[Any], owner: str, values: dict[str, Any]) -> dict[str, Any]:
     """Convert option values, which may be text, to the types that the rule declares."""
-    hints = typing.get_type_hints(cls)
+    hints = _hints_of(cls)
     fields = {field.name: field for field in dataclasses.fields(cls)}
     converted = {}
     for name, value in values.items():
@@ -41,6 +43,12 @@ def read_options(cls: type[Any], owner: str, values: dict[str, Any]) -> dict[str
         if choices and converted[name] not in choices:
             raise unknown_name(f"{name} of {owner}", str(converted[name]), choices)
     return converted
+
+
+def _hints_of(cls: type[Any]) -> dict[str, Any]:
+    if cls not in _HINTS:
+        _HINTS[cls] = typing.get_type_hints(cls)
+    return _HINTS[cls]
 
 
 def _convert(label: str, value: Any, hint: Any) -> Any:

@@ -15,10 +15,11 @@ from gossamer.experiments.reproduce.recipe import CEILING, make_cell
 from gossamer.experiments.reproduce.scales import DEEP, FIRST_MODEL, Scale, Setting, at_length
 from gossamer.experiments.reproduce.verdict import FAILS, HOLDS, OPEN, Verdict, counted, seeds_note
 
-OURS, UNDAMPED, BASELINE = "DM-ASGD", "DM-ASGD, undamped", "D-ASGD"
+OURS, STEADY, UNDAMPED, BASELINE = "DM-ASGD", "SDM-ASGD", "DM-ASGD, undamped", "D-ASGD"
 ROWS = {
     CEILING: "sync",
     OURS: "dm-asgd",
+    STEADY: "sdm-asgd",
     UNDAMPED: "dm-asgd/gain=undamped",
     "DC-S3GD": "dc-s3gd",
     "C-ASGD": "c-asgd",
@@ -27,8 +28,8 @@ ROWS = {
     "PC-ASGD, theta 0.3": "pc-asgd/theta=0.3",
     "DASGD-IS": "dasgd-is",
 }
-AT_THE_CEILINGS_RATE = (OURS, UNDAMPED)
-FEW = (CEILING, OURS)  # where runs take long: they are there to see whether length and depth matter
+AT_THE_CEILINGS_RATE = (OURS, STEADY, UNDAMPED)
+FEW = (CEILING, OURS, STEADY)  # where runs take long: they are there to see whether length and depth matter
 SOME = (*FEW, "DC-S3GD", "C-ASGD")  # with the rivals that come nearest by the paper's protocol
 PARTS = ("iid", "dirichlet:0.3")
 LIMITS = {20: 0.3, 60: 0.5}  # points that may be lost to the synchronous run, by delay
