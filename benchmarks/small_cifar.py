@@ -1,6 +1,6 @@
 """How much a rule loses to delay, on two CPU cores: PreResNet-8 on CIFAR-10 with images of half the size.
 
-A stand-in for the studies that need a GPU, to try a rule before. Momentum 0.9, cosine, batches of 16, 4 epochs (1404
+A stand-in for the studies that need a GPU, to try a rule before. Momentum 0.9, cosine, batches of 16, 4 epochs (1408
 steps with 8 agents); accuracy on a tenth of the training data, which is held out. About two minutes a run.
 
 Run from the root of the repository: python benchmarks/small_cifar.py sdm-asgd --delay 20 --lr 0.2 --seed 0

@@ -234,7 +234,7 @@ def test_diloco_sends_totals_across_rarely_and_models_inside_always():
 
 ROWS = [
     *("ad-psgd", "swift", "feddelavg", "feddelavg/alpha=0.7", "local-sgd/every=3"),
-    *("diloco/every=3", "diloco/every=2/mode=delayed"),
+    *("diloco/every=3", "diloco/every=2/mode=delayed", "sdm-asgd"),
 ]
 
 
@@ -262,6 +262,11 @@ def test_one_agents_row_alone_gives_that_row_of_states_and_memory(text, world):
         ("diloco/mode=late", "choose one of: delayed, eager"),
         ("feddelavg/alpha=1.5", "alpha must lie in"),
         ("feddelavg/alpha=half", "unknown alpha 'half'"),
+        ("sdm-asgd/damping=1.5", r"damping must lie in \[0, 1\], got 1.5"),
+        ("sdm-asgd/damping=nan", "damping must lie in"),
+        ("sdm-asgd/lag=-1", "lag must be 0 steps or more and finite, got -1"),
+        ("sdm-asgd/lag=inf", "lag must be 0 steps or more and finite, got inf"),
+        ("sdm-asgd/gain=large", "unknown gain 'large'"),
     ],
 )
 def test_a_wrong_option_is_refused(text, words):

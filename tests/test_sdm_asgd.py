@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 import gossamer as gm
 import oracle_peers as slow
-from helpers import algorithm_from, assert_same_path, few, many, worlds
-from spies import calls, row_of
+from helpers import assert_same_path, few, many, worlds
 
 
 @many
@@ -24,18 +23,6 @@ def test_the_step_is_matched_differences_less_a_share_of_the_way_from_the_trend(
 def test_without_damping_it_is_dm_asgd(world):
     path = world.path(gm.algorithm("sdm-asgd", damping=0), momentum=0.9)
     torch.testing.assert_close(path, world.path(gm.algorithm("dm-asgd"), momentum=0.9), rtol=0, atol=0)
-
-
-@few
-@given(worlds(d=st.just(4)))
-def test_one_agents_row_alone_gives_that_row_of_states_and_memory(world):
-    algorithm = gm.algorithm("sdm-asgd")
-    for call in calls(algorithm, world):
-        for i in {0, world.n - 1}:
-            update = algorithm.step(*row_of(call, i))
-            torch.testing.assert_close(update.x, call.update.x[i : i + 1], rtol=1e-12, atol=1e-12)
-            for name, expected in call.update.state.items():
-                torch.testing.assert_close(update.state[name], expected[i : i + 1], rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("damping", [0.2, 0.5])
@@ -97,18 +84,3 @@ def test_the_largest_stable_rate_falls_a_little(damping, lag, momentum):
         )
         ends.append(float(path[-1].abs()))
     assert ends[0] < 1e-3 and ends[1] > 1e3
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("sdm-asgd/damping=1.5", r"damping must lie in \[0, 1\], got 1.5"),
-        ("sdm-asgd/damping=nan", "damping must lie in"),
-        ("sdm-asgd/lag=-1", "lag must be 0 steps or more and finite, got -1"),
-        ("sdm-asgd/lag=inf", "lag must be 0 steps or more and finite, got inf"),
-        ("sdm-asgd/gain=large", "unknown gain 'large'"),
-    ],
-)
-def test_a_wrong_option_is_refused(text, words):
-    with pytest.raises(gm.UserError, match=words):
-        algorithm_from(text)
