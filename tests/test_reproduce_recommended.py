@@ -7,7 +7,7 @@ from gossamer.experiments.reproduce.losses_view import draw_losses, losses_table
 from gossamer.experiments.reproduce.outcomes import Outcome, Section
 from gossamer.experiments.reproduce.page import to_page
 from gossamer.experiments.reproduce.recipes import RECIPES
-from gossamer.experiments.reproduce.recommended import CEILING, LIMITS, OURS, STEADY
+from gossamer.experiments.reproduce.recommended import CEILING, LIMITS, OURS, STEADY, STEADY_CEILING
 from gossamer.experiments.reproduce.scales import SCALES
 from reproducing import record
 
@@ -69,6 +69,14 @@ def test_long_runs_are_made_for_few_rules():
     for cell in RECIPE.cells_of(QUICK, ["tuned"]):
         rows.setdefault(cell.settings.epochs, set()).add(cell.row)
     assert rows[200] == {CEILING, OURS, STEADY} < rows[100] < rows[30]
+
+
+def test_the_damping_is_run_without_delay_too_so_that_its_own_share_is_known():
+    cells = [cell for cell in RECIPE.cells_of(QUICK, ["tuned"]) if cell.row == STEADY_CEILING]
+    assert {cell.settings.algorithm for cell in cells} == {"sdm-asgd"}
+    assert {cell.settings.delay for cell in cells} == {"0"} and len({cell.column for cell in cells}) == 4
+    ceiling = next(cell for cell in RECIPE.cells_of(QUICK, ["tuned"]) if cell.row == CEILING)
+    assert cells[0].tune_on == ceiling.tune_on
 
 
 def test_the_nearest_rival_and_the_bytes_are_told():

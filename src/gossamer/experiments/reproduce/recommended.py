@@ -16,11 +16,13 @@ from gossamer.experiments.reproduce.scales import DEEP, FIRST_MODEL, Scale, Sett
 from gossamer.experiments.reproduce.verdict import FAILS, HOLDS, OPEN, Verdict, counted, seeds_note
 
 OURS, STEADY, UNDAMPED, BASELINE = "DM-ASGD", "SDM-ASGD", "DM-ASGD, undamped", "D-ASGD"
+STEADY_CEILING = "SDM-ASGD, no delay"  # what its damping does by itself
 ROWS = {
     CEILING: "sync",
     OURS: "dm-asgd",
     STEADY: "sdm-asgd",
     UNDAMPED: "dm-asgd/gain=undamped",
+    STEADY_CEILING: "sdm-asgd",
     "DC-S3GD": "dc-s3gd",
     "C-ASGD": "c-asgd",
     BASELINE: "d-asgd",
@@ -28,7 +30,7 @@ ROWS = {
     "PC-ASGD, theta 0.3": "pc-asgd/theta=0.3",
     "DASGD-IS": "dasgd-is",
 }
-AT_THE_CEILINGS_RATE = (OURS, STEADY, UNDAMPED)
+AT_THE_CEILINGS_RATE = (OURS, STEADY, STEADY_CEILING, UNDAMPED)
 FEW = (CEILING, OURS, STEADY)  # where runs take long: they are there to see whether length and depth matter
 SOME = (*FEW, "DC-S3GD", "C-ASGD")  # with the rivals that come nearest by the paper's protocol
 PARTS = ("iid", "dirichlet:0.3")
@@ -55,7 +57,8 @@ def recommended_cells(scale: Scale, protocol: str) -> list[Cell]:
 def _cell(scale: Scale, protocol: str, where: Setting, epochs: int, row: str) -> Cell:
     """Return a cell whose rate is the one of the scale's own length."""
     column = f"{scale.models[where.model]}, {epochs} epochs, {where.partition}, tau {where.delay}"
-    cell = make_cell(scale, protocol, where, row, column, ROWS[row])
+    there = dataclasses.replace(where, delay=0) if row == STEADY_CEILING else where
+    cell = make_cell(scale, protocol, there, row, column, ROWS[row])
     if row in AT_THE_CEILINGS_RATE:
         ceiling = make_cell(scale, protocol, where, CEILING, column, ROWS[CEILING])
         cell = dataclasses.replace(cell, tune_on=ceiling.tune_on)
