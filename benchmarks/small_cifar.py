@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument("--delay", default="20")
     parser.add_argument("--partition", default="iid")
     parser.add_argument("--lr", type=float, default=0.2)
+    parser.add_argument("--nesterov", action="store_true")
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
     wanted = vars(parser.parse_args())
