@@ -38,13 +38,13 @@ LIMITS = {20: 0.3, 60: 0.5}  # points that may be lost to the synchronous run, b
 
 
 def recommended_cells(scale: Scale, protocol: str) -> list[Cell]:
-    """Return all rows for the scale's own model at its own length, and fewer the longer or deeper it gets.
+    """Return all rows for the scale's own model at its own length, and fewer where runs are longer and nets deeper.
 
     The shorter a run, the larger the rate that it needs, and the more it gains from every agent's gradient at once.
     """
     places = [(FIRST_MODEL, scale.epochs, tuple(ROWS))]
-    places += [(FIRST_MODEL, epochs, rows) for epochs, rows in zip(scale.long_epochs, (SOME, FEW), strict=False)]
-    places += [(DEEP, scale.long_epochs[0], FEW)] if DEEP in scale.models else []
+    if scale.long_epochs:
+        places += [(FIRST_MODEL, scale.long_epochs, SOME), (DEEP, scale.long_epochs, FEW)]
     return [
         _cell(scale, protocol, Setting(model=model, delay=delay, partition=part), epochs, row)
         for model, epochs, rows in places
@@ -55,15 +55,16 @@ def recommended_cells(scale: Scale, protocol: str) -> list[Cell]:
 
 
 def _cell(scale: Scale, protocol: str, where: Setting, epochs: int, row: str) -> Cell:
-    """Return a cell whose rate is the one of the scale's own length."""
+    """Return a cell whose rate is looked for at its own length."""
     column = f"{scale.models[where.model]}, {epochs} epochs, {where.partition}, tau {where.delay}"
     there = dataclasses.replace(where, delay=0) if row == STEADY_CEILING else where
     cell = make_cell(scale, protocol, there, row, column, ROWS[row])
     if row in AT_THE_CEILINGS_RATE:
         ceiling = make_cell(scale, protocol, where, CEILING, column, ROWS[CEILING])
         cell = dataclasses.replace(cell, tune_on=ceiling.tune_on)
+    tune_on = tuple(at_length(trial, epochs) for trial in cell.tune_on)
     # All of it is beyond the paper, so that nothing stands back.
-    return dataclasses.replace(cell, settings=at_length(cell.settings, epochs), extra=False)
+    return dataclasses.replace(cell, settings=at_length(cell.settings, epochs), tune_on=tune_on, extra=False)
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ class Scale:
     examples: int  # of the training data
     epochs: int
     short_epochs: int  # where there are more than a thousand runs
-    long_epochs: tuple[int, ...]  # where it matters how long a run is
+    long_epochs: int | None  # where it matters how long a run is
     batch: int
     lr: float  # the common one of the paper's protocol
     schedule: str
@@ -61,7 +61,7 @@ SCALES = {
         examples=1438,
         epochs=15,
         short_epochs=15,
-        long_epochs=(),
+        long_epochs=None,
         batch=16,
         lr=0.1,
         schedule="step:0.8",
@@ -77,7 +77,7 @@ SCALES = {
         examples=50_000,
         epochs=30,
         short_epochs=10,
-        long_epochs=(100, 200),
+        long_epochs=100,
         batch=128,
         lr=0.1,
         schedule="step:0.8",
@@ -94,7 +94,7 @@ SCALES = {
         examples=50_000,
         epochs=200,
         short_epochs=200,
-        long_epochs=(),
+        long_epochs=None,
         batch=128,
         lr=0.01,
         schedule="step:0.8",
