@@ -7,11 +7,12 @@ from gossamer.experiments.reproduce.losses_view import draw_losses, losses_table
 from gossamer.experiments.reproduce.outcomes import Outcome, Section
 from gossamer.experiments.reproduce.page import to_page
 from gossamer.experiments.reproduce.recipes import RECIPES
-from gossamer.experiments.reproduce.recommended import CEILING, LIMITS, OURS, STEADY, STEADY_CEILING
+from gossamer.experiments.reproduce.recommended import CEILING, LIMITS, OURS, WITHOUT_DELAY
 from gossamer.experiments.reproduce.scales import SCALES
 from reproducing import record
 
 QUICK, RECIPE = SCALES["quick"], RECIPES["recommended"]
+NETS = ("preresnet:20, 30 epochs", "preresnet:20, 100 epochs", "preresnet:110, 100 epochs")
 
 
 def section_of(accuracy, scale=QUICK):
@@ -57,22 +58,37 @@ def test_the_worst_case_is_named_with_its_limit():
     assert "0.90" in verdict.sentence and "tau 60; at most 0.5" in verdict.sentence
 
 
-def test_each_length_is_counted_by_itself():
+def test_each_model_length_and_data_are_counted_by_themselves():
     section = section_of(lambda row, delay, seed: {CEILING: 0.9, OURS: 0.896}.get(row))  # within at tau 60 alone
-    sentence = judge(section).sentence
-    for place in ("preresnet:20 for 30 epochs", "preresnet:20 for 100 epochs", "preresnet:110 for 100 epochs"):
-        assert f"2 of 4 cases of {place}" in sentence
+    verdict = judge(section)
+    places = [f"{net}, {part}" for net in NETS for part in ("iid", "dirichlet:0.3")]
+    assert (
+        f"in 1 of 2 cases ({places[0]}), {', '.join(f'1 of 2 ({place})' for place in places[1:])};" in verdict.sentence
+    )
+    assert verdict.numbers == "6 of 12"
+
+
+@pytest.mark.parametrize(
+    ("spread", "told"),
+    [(0.0, ""), (0.1, ""), (0.4, "; of the 6 beyond, 6 are so by less than the standard error")],
+)
+def test_what_chance_may_have_made_is_told(spread, told):
+    def accuracy(row, delay, seed):
+        lost = 0.5 + spread * (seed - 1)  # a standard error of spread / sqrt(3), 0.2 beyond the limit of tau 20
+        return {CEILING: 0.9, OURS: 0.9 - lost / 100}.get(row)
+
+    assert f"(preresnet:110, 100 epochs, dirichlet:0.3){told}; farthest" in judge(section_of(accuracy)).sentence
 
 
 def test_long_and_deep_runs_are_made_for_few_rules():
     rows = {}
     for cell in RECIPE.cells_of(QUICK, ["tuned"]):
         rows.setdefault((cell.settings.model, cell.settings.epochs), set()).add(cell.row)
-    assert rows["preresnet:110", 100] == {CEILING, OURS, STEADY} < rows["preresnet:20", 100] < rows["preresnet:20", 30]
+    assert rows["preresnet:110", 100] == {CEILING, OURS} < rows["preresnet:20", 100] < rows["preresnet:20", 30]
 
 
 def test_the_damping_is_run_without_delay_too_so_that_its_own_share_is_known():
-    cells = [cell for cell in RECIPE.cells_of(QUICK, ["tuned"]) if cell.row == STEADY_CEILING]
+    cells = [cell for cell in RECIPE.cells_of(QUICK, ["tuned"]) if cell.row == WITHOUT_DELAY]
     assert {cell.settings.algorithm for cell in cells} == {"sdm-asgd"}
     assert {cell.settings.delay for cell in cells} == {"0"} and len({cell.column for cell in cells}) == 4
     ceiling = next(cell for cell in RECIPE.cells_of(QUICK, ["tuned"]) if cell.row == CEILING)
@@ -84,8 +100,8 @@ def test_the_nearest_rival_and_the_bytes_are_told():
         return {CEILING: 0.9, OURS: 0.899, "D-ASGD": 0.8, "C-ASGD": 0.85}.get(row)
 
     sentence = judge(section_of(accuracy)).sentence
-    assert "Rivals at their own rates lose up to: C-ASGD 5.0 (8 cases), D-ASGD 10.0 (4 cases)." in sentence
-    assert "DM-ASGD sends 1.00 times the bytes of D-ASGD" in sentence
+    assert "Rivals at their own rates lose up to: C-ASGD 5.0 (4 cases), D-ASGD 10.0 (4 cases)." in sentence
+    assert "SDM-ASGD sends 1.00 times the bytes of D-ASGD" in sentence
 
 
 def test_what_is_not_to_be_run_is_no_gap_in_the_table():
@@ -104,7 +120,7 @@ def test_the_page_has_a_table_of_what_is_lost_and_a_picture(tmp_path):
 
     section = section_of(accuracy)
     table = losses_table(section)
-    assert "| | at most | DM-ASGD |" in table
+    assert "| | at most | SDM-ASGD |" in table
     assert len(table) == 4 + len(section.columns)
     assert all("| 0.30 ± 0.17 |" in line for line in table[4:])  # 0.2, 0.2 and 0.5
     assert "\n".join(table) in to_page(RECIPE, [section], ["recommended.png"])
