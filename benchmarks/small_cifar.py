@@ -15,7 +15,7 @@ import gossamer as gm
 from gossamer.data import Examples
 from gossamer.tasks import make_task
 
-COMMON = {"batch": 16, "momentum": 0.9, "weight_decay": 1e-4, "schedule": "cosine", "warmup": 0.25, "augment": "none"}
+COMMON = {"batch": 16, "momentum": 0.9, "weight_decay": 1e-4, "schedule": "cosine", "augment": "none"}
 
 
 def halved(examples: Examples) -> Examples:
@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument("--delay", default="20")
     parser.add_argument("--partition", default="iid")
     parser.add_argument("--lr", type=float, default=0.2)
+    parser.add_argument("--warmup", type=float, default=0.25)
     parser.add_argument("--nesterov", action="store_true")
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)

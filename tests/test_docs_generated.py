@@ -13,6 +13,11 @@ from pathlib import Path
 import pytest
 
 import gossamer as gm
+from gossamer.experiments.reproduce.outcomes import make_section
+from gossamer.experiments.reproduce.recipes import RECIPES
+from gossamer.experiments.reproduce.recommended import LIMITS, MATCHED, OURS, losses
+from gossamer.experiments.reproduce.scales import SCALES
+from gossamer.experiments.reproduce.store import Store
 from pages import HEADING, ROOT, blocks
 
 DOCS = ROOT / "docs"
@@ -59,6 +64,17 @@ def test_every_trouble_is_one_that_the_program_prints():
 def test_the_tables_of_choosing_are_those_of_the_stored_results():
     page = (DOCS / "choosing.md").read_text(encoding="utf-8")
     assert script("choosing").filled(page) == page, "run: python docs/choosing.py"
+
+
+def test_the_page_of_the_recommended_rule_tells_what_the_stored_runs_lose():
+    section = make_section(RECIPES["recommended"], SCALES["quick"], "tuned", Store(DOCS / "results"))
+    page = (DOCS / "algorithms" / "sdm-asgd.md").read_text(encoding="utf-8")
+    lost = {(row, loss.column): loss.text for row in (MATCHED, OURS) for loss in losses(section, row)}
+    for data, part in (("equal data", "iid"), ("Dirichlet(0.3)", "dirichlet:0.3")):
+        for epochs in (30, 100):
+            columns = [f"preresnet:20, {epochs} epochs, {part}, tau {delay}" for delay in LIMITS]
+            cells = [lost[row, column] for column in columns for row in (MATCHED, OURS)]
+            assert f"| {data}, {epochs} epochs | {' | '.join(cells)} |" in page
 
 
 # Pictures.

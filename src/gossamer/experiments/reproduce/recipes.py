@@ -263,8 +263,11 @@ _ALL = (
         needs=_FIRST_CASE,
         protocols=("tuned",),
         reading="The mean of all agents moves as if nothing were late: matched differences add up to nothing over the "
-        "agents, and a difference of two states of the same age has no drift in it. What delay leaves is a larger "
-        "disagreement between clusters, which shrinks with the learning rate (docs/algorithms/dm-asgd.md). "
+        "agents, and a difference of two states of the same age has no drift in it. What delay leaves is noise: what "
+        "other clusters know comes too late for curved directions, where an agent has the noise of its own cluster. "
+        "SDM-ASGD damps that (docs/algorithms/sdm-asgd.md), which a run without delay gains from too: the row without "
+        "delay says how much. With skewed labels seeds differ by more than the limits, so that three of them tell "
+        "little about those. "
         f"{NORM_NOTE}",
     ),
 )

@@ -34,7 +34,7 @@ ROWS = {
 }
 AT_THE_CEILINGS_RATE = (OURS, MATCHED, UNDAMPED, WITHOUT_DELAY)
 FEW = (CEILING, OURS)  # where runs take long: they are there to see whether depth matters
-SOME = (*FEW, MATCHED)  # and length
+SOME = (*FEW, MATCHED, WITHOUT_DELAY)  # and length
 PARTS = ("iid", "dirichlet:0.3")
 LIMITS = {20: 0.3, 60: 0.5}  # points that may be lost to the synchronous run, by delay
 
