@@ -266,8 +266,8 @@ _ALL = (
         "agents, and a difference of two states of the same age has no drift in it. What delay leaves is noise: what "
         "other clusters know comes too late for curved directions, where an agent has the noise of its own cluster. "
         "SDM-ASGD damps that (docs/algorithms/sdm-asgd.md), which a run without delay gains from too: the row without "
-        "delay says how much. With skewed labels seeds differ by more than the limits, so that three of them tell "
-        "little about those. "
+        "delay says how much. With skewed labels losses differ between seeds by more than the limits, so that three "
+        "seeds cannot say whether a limit is kept. "
         f"{NORM_NOTE}",
     ),
 )

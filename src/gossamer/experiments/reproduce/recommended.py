@@ -33,8 +33,8 @@ ROWS = {
     "DASGD-IS": "dasgd-is",
 }
 AT_THE_CEILINGS_RATE = (OURS, MATCHED, UNDAMPED, WITHOUT_DELAY)
-FEW = (CEILING, OURS)  # where runs take long: they are there to see whether depth matters
-SOME = (*FEW, MATCHED, WITHOUT_DELAY)  # and length
+FEW = (CEILING, OURS)  # of deep nets
+SOME = (*FEW, MATCHED, WITHOUT_DELAY)  # of long runs
 PARTS = ("iid", "dirichlet:0.3")
 LIMITS = {20: 0.3, 60: 0.5}  # points that may be lost to the synchronous run, by delay
 
@@ -86,9 +86,8 @@ class Loss:
 
     @property
     def unclear(self) -> bool:
-        """Whether it is more, but by less than the standard error of the mean."""
-        error = 0.0 if self.spread is None else self.spread / math.sqrt(self.seeds)
-        return not self.within and self.points - error < self.limit
+        """Whether it is nearer to its limit than the standard error of the mean, which one seed does not have."""
+        return self.spread is None or abs(self.points - self.limit) < self.spread / math.sqrt(self.seeds)
 
     @property
     def place(self) -> str:
@@ -142,7 +141,8 @@ def judge_recommended(section: Section) -> Verdict:
     return Verdict(
         word,
         f"{word[:1].upper()}{word[1:]}: {OURS} loses no more to the synchronous run than it may in "
-        f"{_by_place(ours)}{rest}{_unclear(ours)}; farthest from its limit is {worst}.{notes}",
+        f"{within} of {counted(len(ours), 'case', 'cases')}{rest}: {_by_place(ours)}{_unclear(ours)}. "
+        f"Farthest from its limit is {worst}.{notes}",
         f"{within} of {len(ours)}" + (f", {missing} not run" if missing else ""),
     )
 
@@ -152,16 +152,15 @@ def _by_place(ours: list[Loss]) -> str:
     places: dict[str, list[bool]] = {}
     for loss in ours:
         places.setdefault(loss.place, []).append(loss.within)
-    first, *others = (f"{sum(within)} of {len(within)} ({place})" for place, within in places.items())
-    return ", ".join([first.replace(" (", " cases (", 1), *others])
+    return ", ".join(f"{sum(within)} of {len(within)} ({place})" for place, within in places.items())
 
 
 def _unclear(ours: list[Loss]) -> str:
-    """Say how many cases are beyond their limits by no more than chance may make."""
-    beyond, unclear = (sum(found) for found in zip(*((not loss.within, loss.unclear) for loss in ours), strict=True))
+    """Say in how many cases further seeds may change that."""
+    unclear = sum(loss.unclear for loss in ours)
     if not unclear:
         return ""
-    return f"; of the {beyond} beyond, {counted(unclear, 'is', 'are')} so by less than the standard error"
+    return f"; {counted(unclear, 'is', 'are')} nearer to the limit than the standard error, or of one seed"
 
 
 def _rivals(section: Section) -> str:
