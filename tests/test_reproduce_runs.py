@@ -147,6 +147,15 @@ def test_the_first_seed_of_everything_comes_before_the_second(tmp_path, monkeypa
     assert [label.rpartition(" ")[2] for label in order] == ["0"] * 3 + ["1"] * 3
 
 
+def test_runs_can_be_made_without_pages_and_pages_without_runs(command, tiny, tmp_path):
+    asked = ("reproduce", "table-4", "--protocol", "paper", "--only", "D-ASGD", "--out", tmp_path)
+    made = command.well(*asked, "--no-pages")
+    assert "1 of 1 runs are there (1 made now)" in made.out and "no pages were written" in made.out
+    assert not list(tmp_path.glob("*.md"))
+    assert f"the summary is {tmp_path / 'README.md'}" in command.well(*asked, "--pages").out
+    assert (tmp_path / "table-4.md").exists()
+
+
 def test_the_time_limit_ends_well_and_says_how_much_is_there(command, tiny, without_pages):
     cut = command("reproduce", "table-4", "--protocol", "paper", "--time-limit", "1e-9")
     assert (cut.status, cut.err) == (0, "")

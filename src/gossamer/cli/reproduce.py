@@ -59,7 +59,10 @@ def reproduce(
     take_in: Annotated[
         Path | None, typer.Option("--import", metavar="FILE", help="First take the runs of another folder's data file.")
     ] = None,
-    pages: Annotated[bool, typer.Option("--pages", help="Run nothing: write the pages of what is there.")] = False,
+    pages: Annotated[
+        bool | None,
+        typer.Option("--pages/--no-pages", help="Run nothing and write the pages of what is there; or only run."),
+    ] = None,
     show: Annotated[bool, typer.Option("--list", help="Show every result and what is already there.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
@@ -81,7 +84,7 @@ def reproduce(
         return
     asked = _check(recipes, store, out_dir, scale, protocol, seeds, only or [], time_limit, device)
     status, made = ("finished", 0) if pages else _run(asked, json=json)
-    _tell(asked, status, made, write_pages(recipes, store, out_dir), json=json)
+    _tell(asked, status, made, [] if pages is False else write_pages(recipes, store, out_dir), json=json)
 
 
 def _show(rows: list[dict[str, Any]], *, json: bool) -> None:
@@ -167,4 +170,5 @@ def _tell(asked: Asked, status: str, made: int, written: list[Path], *, json: bo
         print(f"{done} of {total} runs are there ({made} made now{'' if status == 'finished' else f', {status}'})")
     for verdict in verdicts:
         print(f"{verdict['name']}, {verdict['scale']}, {verdict['protocol']}: {verdict['because']}")
-    print(f"the summary is {campaign.folder / 'README.md'}")
+    summary = f"the summary is {campaign.folder / 'README.md'}"
+    print(summary if written else "no pages were written; --pages writes them")
