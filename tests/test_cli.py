@@ -77,7 +77,8 @@ FLAGS = {
     },
     "demo": {"--out", "--seeds", "--json"},
     "reproduce": {
-        *("--scale", "--protocol", "--seeds", "--only", "--time-limit", "--device", "--out", "--import", "--pages"),
+        *("--scale", "--protocol", "--seeds", "--only", "--time-limit", "--device", "--out", "--import"),
+        *("--pages", "--no-pages"),
         *("--list", "--json"),
     },
     "report": {"--out", "-o", "--figures", "--open"},
