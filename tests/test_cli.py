@@ -78,8 +78,7 @@ FLAGS = {
     "demo": {"--out", "--seeds", "--json"},
     "reproduce": {
         *("--scale", "--protocol", "--seeds", "--only", "--time-limit", "--device", "--out", "--import"),
-        *("--pages", "--no-pages"),
-        *("--list", "--json"),
+        *("--pages", "--no-pages", "--list", "--json"),
     },
     "report": {"--out", "-o", "--figures", "--open"},
     "watch": {"--host", "--port", "--token", "--open", "--no-open", "--json"},
