@@ -23,6 +23,10 @@ CASES = [
     (2, 2, 8, 8, 16, 32, 1, 2, False, False, True),  # a shortcut
     (3, 5, 9, 9, 8, 8, 3, 1, True, True, True),  # several tiles
     (1, 1, 1, 1, 8, 8, 1, 1, True, False, False),
+    (1, 9, 17, 16, 16, 16, 3, 1, True, True, True),  # strips: more images than one, an odd last row
+    (2, 3, 35, 16, 20, 30, 3, 1, True, True, True),  # several strips, channels that fill no block
+    (1, 3, 16, 32, 12, 48, 3, 1, True, False, False),  # several blocks of channels out
+    (1, 2, 33, 16, 48, 12, 3, 1, True, False, True),  # a dense layer
 ]
 
 

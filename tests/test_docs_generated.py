@@ -69,12 +69,16 @@ def test_the_tables_of_choosing_are_those_of_the_stored_results():
 def test_the_page_of_the_recommended_rule_tells_what_the_stored_runs_lose():
     section = make_section(RECIPES["recommended"], SCALES["quick"], "tuned", Store(DOCS / "results"))
     page = (DOCS / "algorithms" / "sdm-asgd.md").read_text(encoding="utf-8")
-    lost = {(row, loss.column): loss.text for row in (MATCHED, OURS) for loss in losses(section, row)}
+    rivals = ("SGP", "DC-S3GD")
+    lost = {(row, loss.column): loss.text for row in (MATCHED, OURS, *rivals) for loss in losses(section, row)}
     for data, part in (("equal data", "iid"), ("Dirichlet(0.3)", "dirichlet:0.3")):
         for epochs in (30, 100):
             columns = [f"preresnet:20, {epochs} epochs, {part}, tau {delay}" for delay in LIMITS]
             cells = [lost[row, column] for column in columns for row in (MATCHED, OURS)]
             assert f"| {data}, {epochs} epochs | {' | '.join(cells)} |" in page
+    columns = [f"preresnet:20, 30 epochs, {part}, tau {delay}" for part in ("iid", "dirichlet:0.3") for delay in LIMITS]
+    for row in (OURS, *rivals):
+        assert f"| {row} | {' | '.join(lost[row, column] for column in columns)} |" in page
 
 
 # Pictures.

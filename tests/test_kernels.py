@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 
-@pytest.mark.parametrize(("group", "count"), [("units", 11), ("dense blocks", 3), ("models", 3)])
+@pytest.mark.parametrize(("group", "count"), [("units", 15), ("dense blocks", 3), ("models", 3)])
 def test_kernels_agree_with_the_definition(group, count):
     # Triton decides at import whether it interprets, so this is a program of its own.
     script = Path(__file__).with_name("kernel_cases.py")

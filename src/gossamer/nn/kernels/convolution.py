@@ -19,13 +19,14 @@ def product_kernel(
     num_rows, row_vectors, in_vectors, out_vectors,
     IN_VECTOR: tl.constexpr, OUT_VECTOR: tl.constexpr,
     HEIGHT: tl.constexpr, WIDTH: tl.constexpr, OUT_HEIGHT: tl.constexpr, OUT_WIDTH: tl.constexpr,
-    KERNEL: tl.constexpr, STRIDE: tl.constexpr, PADDING: tl.constexpr,
+    KERNEL: tl.constexpr, STRIDE: tl.constexpr, PADDING: tl.constexpr, SPREAD: tl.constexpr,
     RESIDUAL: tl.constexpr, BACKWARD: tl.constexpr, PRECISION: tl.constexpr,
     ROWS: tl.constexpr, IN_BLOCK: tl.constexpr, IN_BLOCKS: tl.constexpr, PARTIAL: tl.constexpr,
     OUT_BLOCK: tl.constexpr, OUT_BLOCKS: tl.constexpr,
 ):  # fmt: skip
     """y = conv(x) + residual for a tile of output pixels; pixels of y may lie in wider rows.
 
+    SPREAD: x is read as if SPREAD - 1 zeros lay between its pixels, as it takes to carry a strided convolution back.
     BACKWARD: x is the gradient of a convolution's output, the weights are transposed and flipped, and y is the
     gradient of relu(scale before + shift) past the ReLU, along with its two sums that BatchNorm needs.
     """
@@ -39,7 +40,9 @@ def product_kernel(
     image, out_row, out_column = rows // (OUT_HEIGHT * OUT_WIDTH), (rows // OUT_WIDTH) % OUT_HEIGHT, rows % OUT_WIDTH
     # What does not depend on the tap is worked out once: the loop below adds a number to a pointer.
     top, left = out_row * STRIDE - PADDING, tl.where(rows < num_rows, out_column * STRIDE - PADDING, WIDTH)
-    x += agent * (num_rows // (OUT_HEIGHT * OUT_WIDTH)) * HEIGHT * WIDTH * count_in
+    X_HEIGHT: tl.constexpr = (HEIGHT + SPREAD - 1) // SPREAD
+    X_WIDTH: tl.constexpr = (WIDTH + SPREAD - 1) // SPREAD
+    x += agent * (num_rows // (OUT_HEIGHT * OUT_WIDTH)) * X_HEIGHT * X_WIDTH * count_in
     corner = x + (((image * HEIGHT + top) * WIDTH + left) * count_in)[:, None] + tl.arange(0, IN_BLOCK)[None, :]
     weight += agent * KERNEL * KERNEL * count_in * count_out
     taps = weight + tl.arange(0, IN_BLOCK)[:, None] * count_out + channels[None, :]
@@ -52,8 +55,14 @@ def product_kernel(
         if PARTIAL:
             of_input = first + tl.arange(0, IN_BLOCK) < count_in
             inside, w_mask = inside & of_input[None, :], w_mask & of_input[:, None]
-        step = ((tap // KERNEL) * WIDTH + tap % KERNEL) * count_in + first
-        seen = tl.load(corner + step, mask=inside, other=0.0)
+        if SPREAD > 1:
+            inside = inside & ((row % SPREAD == 0) & (column % SPREAD == 0))[:, None]
+            pixel = (image * X_HEIGHT + row // SPREAD) * X_WIDTH + column // SPREAD
+            channel = first + tl.arange(0, IN_BLOCK)[None, :]
+            seen = tl.load(x + (pixel * count_in)[:, None] + channel, mask=inside, other=0.0)
+        else:
+            step = ((tap // KERNEL) * WIDTH + tap % KERNEL) * count_in + first
+            seen = tl.load(corner + step, mask=inside, other=0.0)
         w = tl.load(taps + (tap * count_in + first) * count_out, mask=w_mask, other=0.0)
         total = tl.dot(seen, w, total, input_precision=PRECISION)
     at = agent * num_rows * count_out + rows[:, None] * count_out + channels[None, :]

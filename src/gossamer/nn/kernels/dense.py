@@ -21,9 +21,8 @@ from typing import Any
 import torch
 import triton
 
-from gossamer.nn.kernels import convolution as conv
+from gossamer.nn.kernels import launch, pointwise, unit
 from gossamer.nn.kernels import norms as of_norms
-from gossamer.nn.kernels import pointwise, unit
 from gossamer.nn.kernels.norms import Norm
 from gossamer.nn.kernels.sizes import PROGRAMS, Geometry, block_of, num_rows_of, split_rows
 from gossamer.shapes import Float, Tensor
@@ -102,7 +101,7 @@ def _backward(
     n, out = dy.shape[0], dy.shape[-1]
     rows = 64 if dy.element_size() == 2 else 32
     splits, rows_each = split_rows(x.num_rows, rows, max(1, PROGRAMS // (n * x.blocks)))
-    parts = dy.new_empty((n, splits, x.count, out), dtype=torch.float32)
+    parts = dy.new_empty((n, splits, 1, x.count, out), dtype=torch.float32)
     sums = dy.new_empty((n, splits, 2, x.count), dtype=torch.float32)
     pointwise.backward_kernel[(splits, n, x.blocks)](
         x.buffer, x.scale, x.shift, x.mean, x.rstd, weight, dy, dx, parts, sums, x.num_rows, rows_each,
@@ -110,9 +109,7 @@ def _backward(
         OUT_BLOCK=block_of(out, 128), num_stages=1, **x.sizes,
     )  # fmt: skip
     dweight = dy.new_empty((n, out, x.count, 1, 1), dtype=torch.float32)
-    conv.finish_weight_gradient_kernel[(triton.cdiv(x.count * out, 64), n)](
-        parts, dweight, splits, 1, x.count, out, SPLITS=triton.next_power_of_2(splits), BLOCK=64
-    )
+    launch.finish_weight_gradient(parts, dweight)
     return dweight, *of_norms.norm_gradient(sums)
 
 
@@ -178,7 +175,7 @@ class DenseBlock(torch.autograd.Function):
             taps, back_taps = unit.arrange(narrow, x.dtype)
             z, *prepared = of_norms.normalise(inner, of.narrow)
             size = Geometry(x.shape[2], x.shape[3], narrow.shape[2], growth, 3, 1, 1)
-            new, _ = unit.convolve(z, taps, size, precision, into=buffer[..., at : at + growth])
+            new, _ = launch.convolve(z, taps, size, precision, into=buffer[..., at : at + growth])
             saved += [*affine, inner, z, back_taps, *prepared, wide_back_taps]
         ctx.save_for_backward(buffer, *saved)
         ctx.start, ctx.growth, ctx.precision, ctx.training = start, growth, precision, norms[0].wide.training
@@ -203,9 +200,9 @@ def _layer_backward(ctx: Any, prefix: Prefix, saved: list[Tensor], pending: Pend
     inner, z, taps, mean, rstd, scale, shift, wide = saved
     size = Geometry(inner.shape[2], inner.shape[3], inner.shape[-1], ctx.growth, 3, 1, 1)
     dnew = pending.take(prefix.count, ctx.growth)
-    dnarrow = unit.weight_gradient(size, z, dnew, ctx.precision)
+    dnarrow = launch.weight_gradient(size, z, dnew, ctx.precision)
     before = (inner, scale, shift, mean, rstd)
-    dz, sums = unit.convolve(dnew, taps, size.backward(), ctx.precision, before=before)
+    dz, sums = launch.convolve(dnew, taps, size.backward(), ctx.precision, before=before)
     dnarrow_weight, dnarrow_bias = of_norms.norm_gradient(sums)
     dinner = of_norms.past_norm(dz, before, dnarrow_weight, dnarrow_bias, None, training=ctx.training)
     dwide, dwide_weight, dwide_bias = _backward(prefix, wide, dinner, pending.dx, ctx.precision)

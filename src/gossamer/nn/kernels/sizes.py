@@ -26,6 +26,7 @@ class Geometry:
     kernel: int
     stride: int
     padding: int
+    spread: int = 1  # the input has zeros between its pixels, which are not stored: it is height / spread pixels high
 
     @property
     def out_height(self) -> int:
@@ -37,13 +38,18 @@ class Geometry:
         """Columns of the output."""
         return (self.width + 2 * self.padding - self.kernel) // self.stride + 1
 
+    @property
+    def is_plain(self) -> bool:
+        """Say whether this is a 3 x 3 convolution whose output has the size of its input."""
+        return (self.kernel, self.stride, self.padding, self.spread) == (3, 1, 1, 1)
+
     def backward(self) -> "Geometry":
-        """Return the convolution that carries gradients back: channels swapped, stride 1."""
+        """Return the convolution that carries gradients back: channels swapped, the stride in its input."""
         margin = self.kernel - 1 - self.padding
         grown = self.height + 2 * self.padding - self.kernel + 1, self.width + 2 * self.padding - self.kernel + 1
-        return Geometry(*grown, self.channels_out, self.channels_in, self.kernel, 1, margin)
+        return Geometry(*grown, self.channels_out, self.channels_in, self.kernel, 1, margin, self.stride)
 
-    def arguments(self, precision: str, row: int = 0) -> dict[str, Any]:
+    def arguments(self, row: int = 0) -> dict[str, Any]:
         """Return what every kernel is told of the sizes; `row` is the width of wider rows that are written to."""
         in_vector, out_vector = vector_of(self.channels_in), vector_of(self.channels_out, row)
         if self.kernel > 1:
@@ -60,7 +66,6 @@ class Geometry:
             "KERNEL": self.kernel,
             "STRIDE": self.stride,
             "PADDING": self.padding,
-            "PRECISION": precision,
         }
 
 
