@@ -1,3 +1,4 @@
+import itertools
 import json
 import math
 
@@ -221,6 +222,34 @@ def test_clusters_discovered_on_lossy_links_do_not_make_them_reliable():
 def test_who_waits_needs_no_clusters():
     summary = gm.simulate(network="ring:8", delay=5, algorithm="sync", **SHORT).summary
     assert summary["clusters"] == [] and not summary["clusters_discovered"]
+
+
+# Runs of which only the end is asked for.
+
+
+def at_its_end_only(*, first_row=False, stop=None, **more):
+    settings = make_settings(SHORT | {"delay": "5", "eval_every": 1000} | more)
+    return Training(settings).run(stop=stop, first_row=first_row)
+
+
+def test_a_run_without_a_first_row_ends_where_it_would_with_one():
+    bare, full = at_its_end_only(), at_its_end_only(first_row=True)
+    assert [row["step"] for row in full.history] == [0, full.summary["iterations"]]
+    assert without_seconds(bare.history) == without_seconds(full.history[1:]) and torch.equal(bare.x, full.x)
+
+
+@pytest.mark.parametrize("steps", [0, 3])
+def test_a_run_without_a_first_row_that_is_stopped_is_evaluated_there(steps):
+    asked = itertools.count()
+    result = at_its_end_only(stop=lambda: "time limit" if next(asked) >= steps else None)
+    assert [row["step"] for row in result.history] == [steps] == [result.summary["evaluated_step"]]
+    assert result.summary["status"] == "time limit"
+
+
+def test_a_run_without_a_first_row_that_diverges_is_evaluated_there():
+    result = at_its_end_only(algorithm="d-asgd", lr=1e30, epochs=2, model="mlp:32")
+    assert "the run was stopped there" in result.summary["status"]
+    assert [row["step"] for row in result.history] == [result.summary["iterations"]]
 
 
 # Non-finite losses.

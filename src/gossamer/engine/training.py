@@ -93,18 +93,23 @@ class Training:
         folder: RunFolder | None = None,
         on_step: OnStep | None = None,
         stop: Stop | None = None,
+        *,
+        first_row: bool = True,
     ) -> Result:
-        """Train to the end, until `stop` says so, or until a loss is not finite; then sum up."""
-        with arithmetic(self.settings):
-            return self._run(folder, on_step, stop)
+        """Train to the end, until `stop` says so, or until a loss is not finite; then sum up.
 
-    def _run(self, folder: RunFolder | None, on_step: OnStep | None, stop: Stop | None) -> Result:
+        Without `first_row` what was there before the first step is not evaluated.
+        """
+        with arithmetic(self.settings):
+            return self._run(folder, on_step, stop, first_row=first_row)
+
+    def _run(self, folder: RunFolder | None, on_step: OnStep | None, stop: Stop | None, *, first_row: bool) -> Result:
         self._begun, status = time.perf_counter(), "finished"
         self._status = (
             StatusFile(folder.path, steps=self.steps, steps_per_epoch=self.steps_per_epoch) if folder else None
         )
         self._tell()
-        if not self.history:
+        if first_row and not self.history:
             self._record(folder)
         self.evaluate.stop = stop  # not before: a run that is stopped is summed up by its last row
         try:
@@ -118,9 +123,11 @@ class Training:
         except NonFinite as error:
             status = str(error)
             self.evaluate.stop = None
-            if self.history[-1]["step"] != self.simulation.t:
+            if self._evaluated_step != self.simulation.t:
                 self._record(folder)
         self.evaluate.stop = None
+        if not self.history:
+            self._record(folder)
         if status != "finished":
             status = self._late_look() or status
         last_loss = torch.tensor(_numbers(self.history[-1]["loss"]))
@@ -177,8 +184,13 @@ class Training:
 
     def _make_up_row(self, folder: RunFolder | None) -> None:
         """Record what an evaluation that was broken off would have, before a resumed run goes on."""
-        if self._due() and self.history[-1]["step"] != self.simulation.t:
+        if self._due() and self.simulation.t > 0 and self._evaluated_step != self.simulation.t:
             self._record(folder)
+
+    @property
+    def _evaluated_step(self) -> int | None:
+        """The step of the newest row, where there is one."""
+        return self.history[-1]["step"] if self.history else None
 
     def _late_look(self) -> str | None:
         """Look at losses that nobody has looked at yet, so that a stop does not hide a run that has diverged."""

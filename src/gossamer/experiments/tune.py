@@ -176,7 +176,7 @@ def _trial(
         return known
     begun = time.perf_counter()
     training = Training(dataclasses.replace(entry.settings, lr=lr, epochs=epochs, seed=seed, eval_every=NEVER))
-    summary = training.run(on_step=on_trial(entry.label, lr, training.steps, seed)).summary
+    summary = training.run(on_step=on_trial(entry.label, lr, training.steps, seed), first_row=False).summary
     finished = summary["status"] == "finished"
     trial = Trial(
         label=key_of(entry),

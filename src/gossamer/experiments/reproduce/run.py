@@ -103,7 +103,7 @@ def make_run(job: Job, folder: Path, on_begin: Callable[[int], OnStep | None], s
         training = _begin(job, path)
     on_step = on_begin(training.steps)
     clock = Clock(training.steps_per_epoch, on_step, _waiting_for(job.settings.device)) if job.timed else None
-    result = _run_with_saves(training, path, clock or on_step, stop)
+    result = _run_with_saves(job, training, path, clock or on_step, stop)
     record = to_record(job, training, result)
     if clock is not None:
         record["epoch_seconds"] = [round(seconds, 6) for seconds in clock.epochs]
@@ -132,7 +132,7 @@ def _begin(job: Job, path: Path) -> Training:
     return Training(dataclasses.replace(settings, eval_every=every), task=task)
 
 
-def _run_with_saves(training: Training, path: Path, on_step: OnStep | None, stop: Stop) -> Result:
+def _run_with_saves(job: Job, training: Training, path: Path, on_step: OnStep | None, stop: Stop) -> Result:
     """Run to the end; a stop saves the run and is passed on, and a long run is saved on the way."""
     while True:
         save_at = time.monotonic() + SAVE_AFTER
@@ -140,7 +140,7 @@ def _run_with_saves(training: Training, path: Path, on_step: OnStep | None, stop
         def stop_or_save(save_at: float = save_at) -> str | bool | None:
             return stop() or ("save" if time.monotonic() >= save_at else None)
 
-        result = training.run(on_step=on_step, stop=stop_or_save)
+        result = training.run(on_step=on_step, stop=stop_or_save, first_row=job.evaluations > 0)
         status = result.summary["status"]
         if status not in ("save", "interrupted", "time limit"):
             return result
