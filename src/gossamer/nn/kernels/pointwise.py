@@ -29,7 +29,8 @@ def forward_kernel(
     stride = stride_vectors * VECTOR
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     out_channels = tl.arange(0, OUT_BLOCK)
-    x += agent * num_rows * stride + rows[:, None] * stride
+    # The first pixel's place has 64 bits, which many images in wide rows need.
+    x += (agent * num_rows + tl.program_id(0) * ROWS) * stride + tl.arange(0, ROWS)[:, None] * stride
     weight += agent * BLOCKS * BLOCK * OUT_BLOCK + out_channels[None, :]
     total = tl.zeros((ROWS, OUT_BLOCK), tl.float32)
     for block in range(BLOCKS):

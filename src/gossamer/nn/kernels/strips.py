@@ -24,15 +24,14 @@ def strip_kernel(
     STRIPS: tl.constexpr = (HEIGHT + STRIP - 1) // STRIP
     count_out = out_vectors * OUT_VECTOR
     tile, tiles = tl.program_id(0) // OUT_BLOCKS, tl.num_programs(0) // OUT_BLOCKS
-    top = (tile % STRIPS) * STRIP
+    top, image = (tile % STRIPS) * STRIP, (tile // STRIPS) * IMAGES
     lanes = tl.arange(0, ROWS)
-    image, column = (tile // STRIPS) * IMAGES + lanes // WIDTH, lanes % WIDTH
-    alive = (lanes < IMAGES * WIDTH) & (image < num_images)
+    column, pixel = lanes % WIDTH, (lanes // WIDTH) * (HEIGHT * WIDTH) + lanes % WIDTH
+    alive = (lanes < IMAGES * WIDTH) & (image + lanes // WIDTH < num_images)
     channels = (tl.program_id(0) % OUT_BLOCKS) * OUT_BLOCK + tl.arange(0, OUT_BLOCK)
     in_range, of_input = channels < count_out, tl.arange(0, IN_BLOCK)
-    pixel = image * (HEIGHT * WIDTH) + column
-    corner = x + agent * num_images * (HEIGHT * WIDTH * COUNT_IN)
-    corner += ((pixel - 1) * COUNT_IN)[:, None] + of_input[None, :]
+    start = (agent * num_images + image) * (HEIGHT * WIDTH)  # of 64 bits, which what is added to it need not have
+    corner = x + start * COUNT_IN + ((pixel - 1) * COUNT_IN)[:, None] + of_input[None, :]
     taps = weight + agent * 9 * COUNT_IN * count_out + of_input[:, None] * count_out + channels[None, :]
     w_mask, size = (of_input < COUNT_IN)[:, None] & in_range[None, :], COUNT_IN * count_out
     upper = (
@@ -50,11 +49,11 @@ def strip_kernel(
         tl.load(taps + 7 * size, mask=w_mask, other=0.0),
         tl.load(taps + 8 * size, mask=w_mask, other=0.0),
     )
-    y += agent * num_images * (HEIGHT * WIDTH) * (row_vectors * OUT_VECTOR) + channels[None, :]
+    y += start * (row_vectors * OUT_VECTOR) + channels[None, :]
     if RESIDUAL:
-        residual += agent * num_images * (HEIGHT * WIDTH) * count_out + channels[None, :]
+        residual += start * count_out + channels[None, :]
     if BACKWARD:
-        before += agent * num_images * (HEIGHT * WIDTH) * count_out + channels[None, :]
+        before += start * count_out + channels[None, :]
         of_agent = agent * count_out + channels
         a = tl.load(scale + of_agent, mask=in_range, other=0.0)[None, :]
         b = tl.load(shift + of_agent, mask=in_range, other=0.0)[None, :]
