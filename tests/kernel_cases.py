@@ -1,4 +1,9 @@
-"""Run by test_kernels.py with TRITON_INTERPRET=1: all outputs, gradients and statistics against torch's own."""
+"""Run by test_kernels.py: all outputs, gradients and statistics of the kernels against torch's own.
+
+    kernel_cases.py GROUP [DEVICE]
+
+On a CPU with TRITON_INTERPRET=1; on a GPU as they are compiled.
+"""
 
 import sys
 
@@ -9,6 +14,8 @@ from gossamer.nn import kernels, make_model, stack
 from gossamer.nn.kernels.dense import DenseBlock, DenseNorms
 from gossamer.nn.kernels.norms import Norm
 from gossamer.nn.kernels.unit import Unit
+
+DEVICE = "".join(sys.argv[2:3]) or "cpu"
 
 # agents, batch, height, width, channels in and out, kernel, stride, norm, residual, training
 CASES = [
@@ -43,7 +50,7 @@ def truth(x, weight, norm_weight, norm_bias, residual, means, variances, stride,
 
 def check_unit(n, batch, height, width, channels, out, kernel, stride, has_norm, has_residual, training):
     def draw(*shape):
-        return torch.randn(*shape, dtype=torch.float64)
+        return torch.randn(*shape, dtype=torch.float64, device=DEVICE)
 
     x, weight = draw(n, batch, height, width, channels) + 0.5, 0.2 * draw(n, out, channels, kernel, kernel)
     norm = (draw(n, channels) + 1, draw(n, channels)) if has_norm else (None, None)
@@ -94,7 +101,7 @@ def dense_truth(x, tensors, statistics, training):
 
 def check_dense(n, batch, size, channels, layers, growth, training):
     def draw(*shape):
-        return torch.randn(*shape, dtype=torch.float64)
+        return torch.randn(*shape, dtype=torch.float64, device=DEVICE)
 
     x, dy, inner = (
         draw(n, batch, size, size, channels),
@@ -134,8 +141,8 @@ MODELS = ["preresnet:8", "densenet:10", "cnn:4,8"]
 
 def check_model(name):
     """Compare stacked models on the kernels with the models themselves."""
-    models = [make_model(name, (3, 8, 8), 5) for _ in range(2)]
-    stacked, x = stack(models[0], 2).load(models), torch.randn(2, 2, 3, 8, 8)
+    models = [make_model(name, (3, 8, 8), 5).to(DEVICE) for _ in range(2)]
+    stacked, x = stack(models[0], 2).load(models), torch.randn(2, 2, 3, 8, 8, device=DEVICE)
     for training in (True, False):
         stacked.train(training)
         y = stacked(x)
@@ -153,6 +160,7 @@ def check_model(name):
 if __name__ == "__main__":
     torch.manual_seed(0)
     torch.set_num_threads(1)
+    torch.backends.cudnn.allow_tf32 = False  # what the kernels are held against is exact
     kernels.usable = lambda x: x.dtype == torch.float32  # as if the CPU were a GPU
     groups = {
         "units": (check_unit, CASES),

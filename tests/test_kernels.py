@@ -1,4 +1,4 @@
-"""The Triton kernels, interpreted on the CPU, against the same layers written with torch's own operations."""
+"""The Triton kernels against the same layers in torch's own operations: interpreted on a CPU, compiled on a GPU."""
 
 import os
 import subprocess
@@ -6,15 +6,26 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+
+GROUPS = [("units", 15), ("dense blocks", 3), ("models", 3)]
 
 
-@pytest.mark.parametrize(("group", "count"), [("units", 15), ("dense blocks", 3), ("models", 3)])
-def test_kernels_agree_with_the_definition(group, count):
+def check(group: str, count: int, device: str, **environment: str) -> None:
     # Triton decides at import whether it interprets, so this is a program of its own.
     script = Path(__file__).with_name("kernel_cases.py")
-    environment = os.environ | {"TRITON_INTERPRET": "1"}
-    done = subprocess.run(
-        [sys.executable, str(script), group], env=environment, capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, str(script), group, device]
+    done = subprocess.run(command, env=os.environ | environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(" ok") == count
+
+
+@pytest.mark.parametrize(("group", "count"), GROUPS)
+def test_kernels_agree_with_the_definition(group, count):
+    check(group, count, "cpu", TRITON_INTERPRET="1")
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(("group", "count"), GROUPS)
+def test_compiled_kernels_agree_with_the_definition(group, count):
+    check(group, count, "cuda")
