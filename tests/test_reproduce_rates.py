@@ -186,6 +186,73 @@ def test_a_page_marks_rates_that_are_still_looked_for(tmp_path):
     assert "70.0 (1), lr 0.3, m 0.9" in page and "looked for" not in page
 
 
+# With skewed labels the search goes on from the rate of equal data.
+
+
+def atlas_cell(label):
+    (cell,) = [cell for cell in cells_of("delay-atlas", "quick", ["tuned"]) if cell.label.startswith(label)]
+    return cell
+
+
+def search_both(folder, equal, skewed, label="sgp, tau 20, dirichlet"):
+    """Search with accuracies that fall off on both sides of the best rate of equal and of skewed data."""
+
+    def height(trial):
+        best = equal if trial.partition == "iid" else skewed
+        return 1 / (1 + abs(math.log10(trial.lr / best)))
+
+    trials = []
+
+    def told(trial):
+        if trial.partition != "iid":
+            trials.append(trial)
+        return height(trial)
+
+    settled, _, store = search(folder, told, atlas_cell(label))
+    return settled.settings, trials, store
+
+
+@pytest.mark.parametrize(
+    ("skewed", "rates", "found"),
+    [
+        (0.1, [0.1, 0.01, 1.0], 0.1),
+        (0.01, [0.1, 0.01, 0.001], 0.01),
+        (0.001, [0.1, 0.01, 0.001, 0.0001], 0.001),
+        (1.0, [0.1, 0.01, 1.0, 10.0], 1.0),
+    ],
+)
+def test_with_skewed_labels_a_rate_is_looked_for_from_that_of_equal_data_on(tmp_path, skewed, rates, found):
+    settings, trials, _ = search_both(tmp_path, 0.1, skewed)
+    assert [trial.lr for trial in trials] == rates and settings.lr == found
+    assert settings.partition == "dirichlet:0.3" and settings.validation == 0
+    for trial in trials:
+        assert (trial.partition, trial.norm_stats) == ("dirichlet:0.3", "recalibrated")
+        assert (trial.epochs, trial.validation, trial.delay, trial.momentum) == (10, 0.2, "20", 0.9)
+
+
+def test_a_rule_is_itself_with_skewed_labels_where_equal_data_make_it_another(tmp_path):
+    for rule in ("asgd", "dasgd-is"):
+        settings, trials, _ = search_both(tmp_path / rule, 0.1, 0.01, f"{rule}, tau 20, dirichlet")
+        assert settings.algorithm == rule and settings.lr == 0.01
+        assert {trial.algorithm for trial in trials} == {rule}
+        assert {trial.options["server_momentum"] for trial in trials} == {settings.options["server_momentum"]}
+
+
+def test_until_the_search_with_skewed_labels_has_ended_the_best_so_far_is_taken(tmp_path):
+    cell = atlas_cell("sgp, tau 20, dirichlet")
+    _, trials, whole = search_both(tmp_path / "whole", 0.1, 0.01)
+    store, seen = Store(tmp_path / "part"), []
+    skewed = [one for one in whole.all() if one["settings"]["partition"] != "iid"]
+    for one in [one for one in whole.all() if one["settings"]["partition"] == "iid"]:
+        store.add(one)
+    for one in [*skewed, None]:
+        so_far = Rates(COARSE, store).so_far(cell)
+        seen.append((so_far.settings.lr, so_far.tentative))
+        if one is not None:
+            store.add(one)
+    assert seen == [(0.1, True), (0.1, True), (0.01, True), (0.01, False)] and len(trials) == 3
+
+
 # Where a rate is looked for.
 
 

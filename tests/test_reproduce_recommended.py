@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from gossamer.experiments.reproduce.campaign import searched_on
 from gossamer.experiments.reproduce.judge import judge
 from gossamer.experiments.reproduce.losses_view import draw_losses, losses_table
 from gossamer.experiments.reproduce.outcomes import Outcome, Section
@@ -153,15 +154,19 @@ def test_ours_takes_the_rate_of_the_synchronous_run_and_rivals_their_own(scale):
     columns = {column for _, column in cells}
     for row, column in cells:
         if row in AT_THE_CEILINGS_RATE:
-            assert cells[row, column].tune_on == cells[CEILING, column].tune_on
+            mine, ceiling = cells[row, column], cells[CEILING, column]
+            assert (mine.tune_on, mine.refine_on) == (ceiling.tune_on, ceiling.refine_on)
     assert all((OURS, column) in cells for column in columns)
     rivals = [cell for (row, _), cell in cells.items() if row in ("D-ASGD", "DC-S3GD")]
     assert rivals and all(trial.algorithm == cell.settings.algorithm for cell in rivals for trial in cell.tune_on)
     assert {int(column.rpartition(" ")[2]) for column in columns} == set(LIMITS)
 
 
-def test_rates_are_looked_for_at_a_runs_own_length_on_held_out_equal_data_with_the_shallow_net():
+def test_rates_are_looked_for_at_a_runs_own_length_on_held_out_data_with_the_shallow_net():
     for cell in RECIPE.cells_of(QUICK, ["tuned"]):
-        for trial in cell.tune_on:
-            assert trial.validation > 0 and trial.partition == "iid" and trial.model == "preresnet:20"
+        assert (cell.refine_on is not None) == (cell.settings.partition != "iid")
+        assert all(trial.partition == "iid" for trial in cell.tune_on)
+        assert cell.refine_on is None or cell.refine_on.partition == cell.settings.partition
+        for trial in searched_on(cell):
+            assert trial.validation > 0 and trial.model == "preresnet:20"
             assert trial.epochs == cell.settings.epochs and trial.warmup == cell.settings.warmup

@@ -118,7 +118,7 @@ class Campaign:
         for cell in self.cells:
             settled = rates.known(cell)
             runs = sum(settled is None or self.store.find(settled.key, seed) is None for seed in range(self.seeds))
-            searches = {key_of(settings) for settings in cell.tune_on} - searched if settled is None else set()
+            searches = {key_of(settings) for settings in searched_on(cell)} - searched if settled is None else set()
             searched |= searches  # several cells may share a rate
             runs += TRIALS * len(searches)
             pace = paces.get(_kind(dict(dataclasses.asdict(cell.settings))))
@@ -156,8 +156,13 @@ def unique(cells: list[Cell]) -> list[Cell]:
     found: dict[tuple[str, ...], Cell] = {}
     for cell in sorted(cells, key=lambda cell: cell.extra):
         # Before its rate is found, a tuned cell has a key that stands for it, beside that of where it is looked for.
-        found.setdefault((cell.key, *map(key_of, cell.tune_on)), cell)
+        found.setdefault((cell.key, *map(key_of, searched_on(cell))), cell)
     return list(found.values())
+
+
+def searched_on(cell: Cell) -> list[Settings]:
+    """Return all settings at which a cell's rate is looked for."""
+    return [*cell.tune_on, *([] if cell.refine_on is None else [cell.refine_on])]
 
 
 def _kind(settings: dict[str, object]) -> tuple[str, ...]:

@@ -55,9 +55,10 @@ def command_of(settings: Settings) -> str:
 class Cell:
     """A place in a result, and the settings of its runs but for the seed.
 
-    With `tune_on` learning rate and momentum are the best of those settings on held-out data. `extra` cells are
-    not in the paper. A `timed` cell is there for the time that an epoch takes. A `watched` one is evaluated on the way,
-    not only at its end. The rate of a `tentative` one is the best so far of a search that has not ended.
+    With `tune_on` learning rate and momentum are the best of those settings on held-out data; with `refine_on` the rate
+    is looked for once more, there, from the one that was found on. `extra` cells are not in the paper. A `timed` cell
+    is there for the time that an epoch takes. A `watched` one is evaluated on the way, not only at its end. The rate of
+    a `tentative` one is the best so far of a search that has not ended.
     """
 
     row: str
@@ -65,6 +66,7 @@ class Cell:
     protocol: str
     settings: Settings
     tune_on: tuple[Settings, ...] = ()
+    refine_on: Settings | None = None
     extra: bool = False
     timed: bool = False
     watched: bool = False
@@ -82,11 +84,14 @@ class Cell:
 
     def at(self, lr: float, momentum: float, server_momentum: float | None = None) -> "Cell":
         """Return the cell with what was looked for; the last of it belongs to rules with a server."""
-        found = {} if server_momentum is None else {"server_momentum": server_momentum}
-        settings = dataclasses.replace(
-            self.settings, lr=lr, momentum=momentum, options={**self.settings.options, **found}
-        )
-        return dataclasses.replace(self, settings=settings, tune_on=())
+        settings = with_found(self.settings, lr, momentum, server_momentum)
+        return dataclasses.replace(self, settings=settings, tune_on=(), refine_on=None)
+
+
+def with_found(settings: Settings, lr: float, momentum: float, server_momentum: float | None) -> Settings:
+    """Return settings with a rate and momenta."""
+    found = {} if server_momentum is None else {"server_momentum": server_momentum}
+    return dataclasses.replace(settings, lr=lr, momentum=momentum, options={**settings.options, **found})
 
 
 def chosen(cells: list[Cell], only: list[str]) -> list[Cell]:

@@ -1,11 +1,19 @@
 """What a result of the paper consists of: its cells, the printed numbers, and what they are said to show."""
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gossamer.experiments.reproduce.cells import Cell
 from gossamer.experiments.reproduce.paper import Place, Reported
-from gossamer.experiments.reproduce.scales import PROTOCOLS, Scale, Setting, settings_for, trial_settings
+from gossamer.experiments.reproduce.scales import (
+    PROTOCOLS,
+    Scale,
+    Setting,
+    settings_for,
+    skewed_trial,
+    trial_settings,
+)
 
 # Rows by the names that the paper and the pages use.
 ALGORITHMS = {
@@ -59,8 +67,11 @@ def make_cell(scale: Scale, protocol: str, where: Setting, row: str, column: str
     """Return the cell of an algorithm: by its row's name, or by a text such as 'pc-asgd/theta=uniform'."""
     text = text or ALGORITHMS[row]
     settings = settings_for(scale, protocol, where, text)
-    tune_on = trial_settings(scale, where, text) if protocol == "tuned" else ()
-    return Cell(row, column, protocol, settings, tune_on, extra=row in BEYOND)
+    cell = Cell(row, column, protocol, settings, extra=row in BEYOND)
+    if protocol != "tuned":
+        return cell
+    tune_on, refine_on = trial_settings(scale, where, text), skewed_trial(scale, where, text)
+    return dataclasses.replace(cell, tune_on=tune_on, refine_on=refine_on)
 
 
 def has_case(scale: Scale, model: str, data: str) -> bool:

@@ -35,6 +35,7 @@ ROWS = {
 AT_THE_CEILINGS_RATE = (OURS, MATCHED, UNDAMPED, WITHOUT_DELAY)
 FEW = (CEILING, OURS)  # of deep nets
 SOME = (*FEW, MATCHED, WITHOUT_DELAY)  # of long runs
+AT_SMOKE = (*SOME, "DC-S3GD", BASELINE)  # which is to take a minute
 PARTS = ("iid", "dirichlet:0.3")
 LIMITS = {20: 0.3, 60: 0.5}  # points that may be lost to the synchronous run, by delay
 
@@ -44,7 +45,7 @@ def recommended_cells(scale: Scale, protocol: str) -> list[Cell]:
 
     The shorter a run, the larger the rate that it needs, and the more it gains from every agent's gradient at once.
     """
-    places = [(FIRST_MODEL, scale.epochs, tuple(ROWS))]
+    places = [(FIRST_MODEL, scale.epochs, AT_SMOKE if scale.name == "smoke" else tuple(ROWS))]
     if scale.long_epochs:
         places += [(FIRST_MODEL, scale.long_epochs, SOME), (DEEP, scale.long_epochs, FEW)]
     return [
@@ -63,10 +64,12 @@ def _cell(scale: Scale, protocol: str, where: Setting, epochs: int, row: str) ->
     cell = make_cell(scale, protocol, there, row, column, ROWS[row])
     if row in AT_THE_CEILINGS_RATE:
         ceiling = make_cell(scale, protocol, where, CEILING, column, ROWS[CEILING])
-        cell = dataclasses.replace(cell, tune_on=ceiling.tune_on)
+        cell = dataclasses.replace(cell, tune_on=ceiling.tune_on, refine_on=ceiling.refine_on)
     tune_on = tuple(at_length(trial, epochs) for trial in cell.tune_on)
+    refine_on = None if cell.refine_on is None else at_length(cell.refine_on, epochs)
     # All of it is beyond the paper, so that nothing stands back.
-    return dataclasses.replace(cell, settings=at_length(cell.settings, epochs), tune_on=tune_on, extra=False)
+    settings = at_length(cell.settings, epochs)
+    return dataclasses.replace(cell, settings=settings, tune_on=tune_on, refine_on=refine_on, extra=False)
 
 
 @dataclass(frozen=True)

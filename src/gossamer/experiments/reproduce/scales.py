@@ -176,17 +176,26 @@ def takes_server_momentum(name: str) -> bool:
 def trial_settings(scale: Scale, where: Setting, text: str) -> tuple[Settings, ...]:
     """Return where a rule's rate is looked for: with the first model, on held-out first data, dealt out evenly.
 
-    A rate depends on the rule, the delay and the network far more than on which of two sets of images, on who has
-    which, and on which net with BatchNorm it is. A prediction carries the momentum tau steps forward, which may be
+    A rate depends on the rule, the delay and the network far more than on which of two sets of images and on which net
+    with BatchNorm it is. A prediction carries the momentum tau steps forward, which may be
     too far, and a server's momentum carries gradients on that are late already: such rules are tried without it too.
     """
-    place = dataclasses.replace(where, model=FIRST_MODEL, data=FIRST_DATA, partition=FIRST_PART)
-    trial = dataclasses.replace(settings_for(scale, "tuned", place, text), validation=HELD_OUT, seed=0)
+    trial = _trial(scale, dataclasses.replace(where, partition=FIRST_PART), text)
     if issubclass(algorithm_class(trial.algorithm), Predicting):
         return trial, dataclasses.replace(trial, momentum=0.0)
     if takes_server_momentum(trial.algorithm):
         return trial, dataclasses.replace(trial, options={**trial.options, "server_momentum": 0.0})
     return (trial,)
+
+
+def skewed_trial(scale: Scale, where: Setting, text: str) -> Settings | None:
+    """Return where a rate is looked for once more: with skewed labels some rules fall apart at that of equal data."""
+    return None if where.partition == FIRST_PART else _trial(scale, where, text)
+
+
+def _trial(scale: Scale, where: Setting, text: str) -> Settings:
+    place = dataclasses.replace(where, model=FIRST_MODEL, data=FIRST_DATA)
+    return dataclasses.replace(settings_for(scale, "tuned", place, text), validation=HELD_OUT, seed=0)
 
 
 def at_length(settings: Settings, epochs: int) -> Settings:
