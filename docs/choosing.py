@@ -5,6 +5,7 @@ wrote into results/digits-delay-20.md.
 """
 
 import re
+import statistics
 from pathlib import Path
 
 from gossamer.experiments.reproduce.outcomes import Outcome, make_section
@@ -39,15 +40,16 @@ def tuned_table() -> str:
     """Return the table of CIFAR-10 with each algorithm at its own rate, the best first."""
     section = make_section(RECIPES["recommended"], SCALES["quick"], "tuned", Store(FOLDER / "results"))
     rows = {
-        row: [section.outcomes[row, column] for column in TUNED.values()]
+        row: [section.outcomes.get((row, column)) for column in TUNED.values()]
         for row in ROWS
         if row not in (UNDAMPED, WITHOUT_DELAY)
     }
-    unit = _bytes(rows[BASELINE][0])
+    there = {row: [outcome for outcome in rows[row] if outcome is not None] for row in rows}
+    unit = _bytes(there[BASELINE][0])
     lines = _head("algorithm", *TUNED, "sends")
-    for row in sorted(rows, key=lambda row: -sum(outcome.mean for outcome in rows[row])):
-        cells = [to_text(outcome) for outcome in rows[row]]
-        lines.append(_row(f"`{ROWS[row]}`", *cells, f"{_bytes(rows[row][0]) / unit:.2f}"))
+    for row in sorted((row for row in rows if there[row]), key=lambda row: -_height(there[row])):
+        cells = ["not run" if outcome is None else to_text(outcome) for outcome in rows[row]]
+        lines.append(_row(f"`{ROWS[row]}`", *cells, f"{_bytes(there[row][0]) / unit:.2f}"))
     return "\n".join(lines)
 
 
@@ -85,6 +87,10 @@ def filled(page: str) -> str:
         before, _, rest = page.partition(begin)
         page = f"{before}{begin}\n{table}\n\n{end}{rest.partition(end)[2]}"
     return page
+
+
+def _height(outcomes: list[Outcome]) -> float:
+    return statistics.fmean(outcome.mean for outcome in outcomes)
 
 
 def _bytes(outcome: Outcome) -> float:

@@ -230,6 +230,46 @@ def test_with_skewed_labels_a_rate_is_looked_for_from_that_of_equal_data_on(tmp_
         assert (trial.epochs, trial.validation, trial.delay, trial.momentum) == (10, 0.2, "20", 0.9)
 
 
+@pytest.mark.parametrize(
+    ("holds_from", "rates", "found"),
+    [
+        (0.01, [0.1, 0.01, 0.001], 0.01),  # at chance above
+        (0.001, [0.1, 0.01, 0.001, 0.0001], 0.001),
+        (0.0, [0.1, 0.01, 0.001, 0.0001, 0.00001], 0.1),  # at chance everywhere: nothing to choose
+    ],
+)
+def test_with_skewed_labels_a_rule_that_has_fallen_apart_is_tried_at_smaller_rates_until_it_holds(
+    tmp_path, holds_from, rates, found
+):
+    tried = []
+
+    def height(trial):
+        if trial.partition == "iid":
+            return 1 / (1 + abs(math.log10(trial.lr / 0.1)))
+        tried.append(trial.lr)
+        return 0.7 - abs(math.log10(trial.lr / holds_from)) / 50 if trial.lr <= 1.01 * holds_from else 0.1
+
+    settled, _, _ = search(tmp_path, height, atlas_cell("sgp, tau 20, dirichlet"))
+    assert tried == rates and settled.settings.lr == found
+
+
+def test_a_rate_at_the_edge_of_what_can_be_reached_leaves_room_for_a_search_with_skewed_labels(tmp_path):
+    settings, trials, _ = search_both(tmp_path, 1e-12, 1e-30)
+    assert settings.lr < 1e-6 and [trial.lr for trial in trials] == sorted((t.lr for t in trials), reverse=True)
+
+
+def test_searches_that_have_ended_are_not_counted(tmp_path):
+    cell = atlas_cell("sgp, tau 20, dirichlet")
+    assert Rates(COARSE, Store(tmp_path)).open_searches(cell) == [*cell.tune_on, cell.refine_on]
+    _, _, store = search_both(tmp_path, 0.1, 0.01)
+    assert Rates(COARSE, store).open_searches(cell) == []
+    equal = Store(tmp_path / "equal")
+    for one in store.all():
+        if one["settings"]["partition"] == "iid":
+            equal.add(one)
+    assert Rates(COARSE, equal).open_searches(cell) == [cell.refine_on]
+
+
 def test_a_rule_is_itself_with_skewed_labels_where_equal_data_make_it_another(tmp_path):
     for rule in ("asgd", "dasgd-is"):
         settings, trials, _ = search_both(tmp_path / rule, 0.1, 0.01, f"{rule}, tau 20, dirichlet")
@@ -238,7 +278,7 @@ def test_a_rule_is_itself_with_skewed_labels_where_equal_data_make_it_another(tm
         assert {trial.options["server_momentum"] for trial in trials} == {settings.options["server_momentum"]}
 
 
-def test_until_the_search_with_skewed_labels_has_ended_the_best_so_far_is_taken(tmp_path):
+def test_until_the_search_with_skewed_labels_has_ended_the_rate_of_equal_data_is_taken(tmp_path):
     cell = atlas_cell("sgp, tau 20, dirichlet")
     _, trials, whole = search_both(tmp_path / "whole", 0.1, 0.01)
     store, seen = Store(tmp_path / "part"), []
@@ -250,7 +290,7 @@ def test_until_the_search_with_skewed_labels_has_ended_the_best_so_far_is_taken(
         seen.append((so_far.settings.lr, so_far.tentative))
         if one is not None:
             store.add(one)
-    assert seen == [(0.1, True), (0.1, True), (0.01, True), (0.01, False)] and len(trials) == 3
+    assert seen == [(0.1, True), (0.1, True), (0.1, True), (0.01, False)] and len(trials) == 3
 
 
 # Where a rate is looked for.

@@ -108,6 +108,16 @@ def test_a_long_run_is_saved_on_the_way(tmp_path, tiny, monkeypatch):
     assert saved and saved == sorted(saved)
 
 
+def test_a_run_that_nobody_watches_leaves_one_row_stopped_or_not(tmp_path, tiny):
+    job = runs.Job(settings_for(TINY, "paper", Setting(), "d-asgd"), "smoke", 0)
+    whole = runs.make_run(job, tmp_path / "whole", lambda steps: None, lambda: None)
+    with pytest.raises(runs.Stopped):
+        runs.make_run(job, tmp_path / "part", lambda steps: None, StopAfter(5))
+    rest = runs.make_run(job, tmp_path / "part", lambda steps: None, lambda: None)
+    assert len(whole["history"]["epoch"]) == 1 and whole["accuracy_best"] == whole["accuracy"]
+    assert {**rest, "seconds": 0} == {**whole, "seconds": 0}
+
+
 def test_only_what_is_drawn_over_time_is_evaluated_on_the_way(tmp_path, monkeypatch):
     looks = {}
 

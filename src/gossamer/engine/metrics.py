@@ -15,7 +15,7 @@ from gossamer.engine.simulation import StepReport
 from gossamer.shapes import Float, Int, Tensor
 from gossamer.tasks import correct
 
-EVALUATION_EXAMPLES = 16384  # of all agents together, at once
+EVALUATION_EXAMPLES = 8192  # of all agents together, at once: kernels count an agent's numbers with 32 bits
 CALIBRATION_BATCHES = 8
 MOST_PAIRED = 128  # agents of whom each link's age is kept: a row of metrics has a number for every pair
 

@@ -118,7 +118,7 @@ class Campaign:
         for cell in self.cells:
             settled = rates.known(cell)
             runs = sum(settled is None or self.store.find(settled.key, seed) is None for seed in range(self.seeds))
-            searches = {key_of(settings) for settings in searched_on(cell)} - searched if settled is None else set()
+            searches = {key_of(settings) for settings in rates.open_searches(cell)} - searched
             searched |= searches  # several cells may share a rate
             runs += TRIALS * len(searches)
             pace = paces.get(_kind(dict(dataclasses.asdict(cell.settings))))

@@ -8,8 +8,8 @@ better: downwards, as a rule that predicts may fall apart late, and what is best
 long one; else upwards, as what a large rate stirs up needs time to settle. The latter is left out where the next larger
 rate did worse in a short run that was not all too short than the next smaller one.
 
-With skewed labels the rate of equal data is where the search begins, and goes on at full length in the same way, down
-or else up. The momentum stays that of equal data.
+With skewed labels the search begins at the rate of equal data, or below it where a rule has fallen apart there, and
+goes on at full length in the same way, down or else up. The momentum stays that of equal data.
 """
 
 import dataclasses
@@ -24,7 +24,8 @@ from gossamer.experiments.search import DIVERGED, FURTHER, Score, Search, rounde
 
 THIRD = 3
 TELLING = 10  # epochs: fewer do not tell that a larger rate is too large
-STEPS = 4  # at most so many rates away from the best of the short trials
+STEPS = 4  # at most so many rates away from where a climb begins
+HOLDS = 2  # with skewed labels: what has less than the accuracy of equal data over this has fallen apart
 
 Found = tuple[float, Score]  # a rate, and how good it was at full length
 
@@ -49,8 +50,26 @@ class Rates:
         """Return the cell with its rate, or raise Missing with the next trial."""
         if not cell.tune_on:
             return cell
-        base = _at_best(cell, [(self._best(settings), settings) for settings in cell.tune_on])
-        return base if cell.refine_on is None else _at_rate(base, self._near(cell.refine_on, base.settings)[0])
+        found = [(self._best(settings), settings) for settings in cell.tune_on]
+        base = _at_best(cell, found)
+        if cell.refine_on is None:
+            return base
+        with_equal_data = max(score for (_, score), _ in found)
+        lr = self._near(cell.refine_on, base.settings, with_equal_data)
+        return dataclasses.replace(base, settings=dataclasses.replace(base.settings, lr=lr))
+
+    def open_searches(self, cell: Cell) -> list[Settings]:
+        """Return where the cell's rate is still looked for."""
+        still = [settings for settings in cell.tune_on if not self._has_ended(settings)]
+        refining = cell.refine_on is not None and self.known(cell) is None
+        return [*still, *([cell.refine_on] if cell.refine_on is not None and refining else [])]
+
+    def _has_ended(self, settings: Settings) -> bool:
+        try:
+            self._best(settings)
+        except Missing:
+            return False
+        return True
 
     def known(self, cell: Cell) -> Cell | None:
         """Return the cell with its rate, or nothing while that is not known."""
@@ -65,15 +84,8 @@ class Rates:
             return settled
         ends = [(self._best_so_far(settings), settings) for settings in cell.tune_on]
         found = [(best, settings) for best, settings in ends if best is not None]
-        if not found:
-            return None
-        base = dataclasses.replace(_at_best(cell, found), tentative=True)
-        try:
-            self.settled(cell)
-        except Missing as missing:
-            refining = cell.refine_on is not None and missing.settings.partition == cell.refine_on.partition
-            return _at_rate(base, missing.so_far[0]) if refining and missing.so_far else base
-        return base
+        # What is tried with skewed labels waits until that search has ended: runs are there at the rate of equal data.
+        return dataclasses.replace(_at_best(cell, found), tentative=True) if found else None
 
     def _best_so_far(self, settings: Settings) -> Found | None:
         try:
@@ -87,21 +99,32 @@ class Rates:
             self._found[wanted] = self._search(settings)
         return self._found[wanted]
 
-    def _near(self, settings: Settings, base: Settings) -> Found:
-        """Return the best rate of other settings, from that of the base on."""
+    def _near(self, settings: Settings, base: Settings, with_equal_data: Score) -> float:
+        """Return the best rate with skewed labels, from that of equal data on."""
         there = with_found(settings, base.lr, base.momentum, base.options.get("server_momentum"))
         if (wanted := key_of(there)) not in self._found:
-            measure, place = self._measuring(there), self._ladder.index(base.lr)
-            self._found[wanted] = self._climbed(place, (-1, 1), lambda lr: measure(lr, there.epochs))
-        return self._found[wanted]
+            measuring, place = self._measuring(there), self._ladder.index(base.lr)
 
-    def _climbed(self, place: int, ways: tuple[int, ...], measure: Callable[[float], Score]) -> Found:
+            def measure(at: int) -> Score:
+                return measuring(self._ladder[at], there.epochs)
+
+            # A rule that has fallen apart does not tell which way is better: down, until it holds.
+            tried = [place]
+            while measure(tried[-1])[0] < with_equal_data[0] / HOLDS and len(tried) <= STEPS:
+                tried.append(tried[-1] - 1)
+            if measure(tried[-1])[0] < with_equal_data[0] / HOLDS:
+                best = max(tried, key=measure)
+                self._found[wanted] = self._ladder[best], measure(best)
+            else:
+                ways = (-1, 1) if tried == [place] else (-1,)
+                self._found[wanted] = self._climbed(tried[-1], ways, measure)
+        return self._found[wanted][0]
+
+    def _climbed(self, place: int, ways: tuple[int, ...], measure: Callable[[int], Score]) -> Found:
         """Return the best rate that is reached from a place on, one way or else the other."""
-        for way in ways:
-            found = _climb(place, way, lambda at: measure(self._ladder[at]))
-            if found != place:
-                return self._ladder[found], measure(self._ladder[found])
-        return self._ladder[place], measure(self._ladder[place])
+        ends = (_climb(place, way, measure) for way in ways)
+        best = next((end for end in ends if end != place), place)
+        return self._ladder[best], measure(best)
 
     def _measuring(self, settings: Settings) -> Callable[[float, int], Score]:
         """Return what looks up the score of a rate and a length; a trial that is not there is Missing."""
@@ -127,17 +150,13 @@ class Rates:
         place = self._ladder.index(best)
         smaller, larger = (measure(self._ladder[place + way], short) for way in (-1, 1))
         ways = (-1, 1) if larger > smaller or short < TELLING else (-1,)
-        return self._climbed(place, ways, lambda lr: measure(lr, epochs))
+        return self._climbed(place, ways, lambda at: measure(self._ladder[at], epochs))
 
 
 def _at_best(cell: Cell, found: list[tuple[Found, Settings]]) -> Cell:
     """Return the cell with the rate and momenta of the highest score."""
     (lr, _), trial = max(found, key=lambda each: each[0][1])
     return cell.at(lr, trial.momentum, trial.options.get("server_momentum"))
-
-
-def _at_rate(cell: Cell, lr: float) -> Cell:
-    return dataclasses.replace(cell, settings=dataclasses.replace(cell.settings, lr=lr))
 
 
 def _climb(place: int, way: int, measure: Callable[[int], Score]) -> int:
@@ -154,7 +173,7 @@ def _climb(place: int, way: int, measure: Callable[[int], Score]) -> int:
 def _ladder_of(rates: tuple[float, ...]) -> list[float]:
     """Return the rates, and as many beyond their ends as a search may reach, each end at its own pace."""
     ladder = list(rates)
-    for _ in range(FURTHER + STEPS + 1):
+    for _ in range(FURTHER + 3 * STEPS + 1):  # a search, a descent with skewed labels, and a climb from there
         ladder.insert(0, rounded(ladder[0] * rates[0] / rates[1], set(ladder)))
         ladder.append(rounded(ladder[-1] * rates[-1] / rates[-2], set(ladder)))
     return ladder

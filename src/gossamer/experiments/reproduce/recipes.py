@@ -42,7 +42,8 @@ NORM_NOTE = (
     "With skewed labels BatchNorm's statistics are taken anew before each evaluation (`norm_stats=recalibrated`), from "
     "an agent's own data, as that is what an agent has. So all rules lose some points to the averaged model, whose "
     "statistics are of all data (`accuracy_average_model` of a run), and seeds differ by how data were dealt out. "
-    "Rates are looked for with skewed labels too, from that of equal data on: some rules fall apart there."
+    "Rates are looked for with skewed labels too, from that of equal data on, as some rules fall apart there; one with "
+    "a question mark is still that of equal data."
 )
 PACE_NOTE = (
     "Averaging with late states holds D-ASGD back to eta / (1 + tau b), a tenth of eta with 8 agents at tau 20, so "

@@ -177,8 +177,8 @@ def trial_settings(scale: Scale, where: Setting, text: str) -> tuple[Settings, .
     """Return where a rule's rate is looked for: with the first model, on held-out first data, dealt out evenly.
 
     A rate depends on the rule, the delay and the network far more than on which of two sets of images and on which net
-    with BatchNorm it is. A prediction carries the momentum tau steps forward, which may be
-    too far, and a server's momentum carries gradients on that are late already: such rules are tried without it too.
+    with BatchNorm it is. A prediction carries the momentum tau steps forward, which may be too far, and a server's
+    momentum carries gradients on that are late already: such rules are tried without it too.
     """
     trial = _trial(scale, dataclasses.replace(where, partition=FIRST_PART), text)
     if issubclass(algorithm_class(trial.algorithm), Predicting):

@@ -145,7 +145,7 @@ def _notes(results: dict[str, list[Section]]) -> list[str]:
     }
     if places:
         told.append(
-            f"{counted(len(places), 'learning rate is', 'learning rates are')} still looked for; pages mark them."
+            f"In {counted(len(places), 'place', 'places')} the learning rate is still looked for; pages mark them."
         )
     return [_wrapped(" ".join(dict.fromkeys(told)), indent=""), ""] if told else []
 

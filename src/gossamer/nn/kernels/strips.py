@@ -2,11 +2,20 @@
 
 A program takes one row of a few images at a time, all WIDTH pixels of it. What it loads, that row shifted by one tap,
 serves three output rows, those above, beside and below, whose sums it holds: nine products for three loads. Layout and
-the order of additions are those of convolution.py.
+what is computed are as in convolution.py, and a pixel's nine products are added up in the same order.
 """
 
 import triton
 import triton.language as tl
+
+
+@triton.jit
+def _three_taps(at, size, mask):
+    """Load the weights of three taps that follow one another."""
+    left = tl.load(at, mask=mask, other=0.0)
+    centre = tl.load(at + size, mask=mask, other=0.0)
+    right = tl.load(at + 2 * size, mask=mask, other=0.0)
+    return left, centre, right
 
 
 @triton.jit
@@ -34,21 +43,8 @@ def strip_kernel(
     corner = x + start * COUNT_IN + ((pixel - 1) * COUNT_IN)[:, None] + of_input[None, :]
     taps = weight + agent * 9 * COUNT_IN * count_out + of_input[:, None] * count_out + channels[None, :]
     w_mask, size = (of_input < COUNT_IN)[:, None] & in_range[None, :], COUNT_IN * count_out
-    upper = (
-        tl.load(taps, mask=w_mask, other=0.0),
-        tl.load(taps + size, mask=w_mask, other=0.0),
-        tl.load(taps + 2 * size, mask=w_mask, other=0.0),
-    )
-    middle = (
-        tl.load(taps + 3 * size, mask=w_mask, other=0.0),
-        tl.load(taps + 4 * size, mask=w_mask, other=0.0),
-        tl.load(taps + 5 * size, mask=w_mask, other=0.0),
-    )
-    lower = (
-        tl.load(taps + 6 * size, mask=w_mask, other=0.0),
-        tl.load(taps + 7 * size, mask=w_mask, other=0.0),
-        tl.load(taps + 8 * size, mask=w_mask, other=0.0),
-    )
+    upper, middle = _three_taps(taps, size, w_mask), _three_taps(taps + 3 * size, size, w_mask)
+    lower = _three_taps(taps + 6 * size, size, w_mask)
     y += start * (row_vectors * OUT_VECTOR) + channels[None, :]
     if RESIDUAL:
         residual += start * count_out + channels[None, :]
