@@ -19,14 +19,8 @@ from gossamer.nn.kernels import launch
 from gossamer.nn.kernels.sizes import Geometry
 
 AGENTS, BATCH = 8, 128
-SIZES = [
-    (32, 16, 16),
-    (16, 32, 32),
-    (8, 64, 64),
-    (32, 48, 12),
-    (16, 48, 12),
-    (8, 48, 12),
-]  # height, channels in and out
+# Height, channels in and out.
+SIZES = [(32, 16, 16), (16, 32, 32), (8, 64, 64), (32, 48, 12), (16, 48, 12), (8, 48, 12)]
 MODELS = ["preresnet:20", "preresnet:110", "densenet:40,k=12"]
 SETS = 4  # of inputs that take turns: what a kernel read last time is no longer in the cache
 

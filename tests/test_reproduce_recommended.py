@@ -4,7 +4,6 @@ import dataclasses
 
 import pytest
 
-from gossamer.experiments.reproduce.campaign import searched_on
 from gossamer.experiments.reproduce.judge import judge
 from gossamer.experiments.reproduce.losses_view import draw_losses, losses_table
 from gossamer.experiments.reproduce.outcomes import Outcome, Section
@@ -167,6 +166,6 @@ def test_rates_are_looked_for_at_a_runs_own_length_on_held_out_data_with_the_sha
         assert (cell.refine_on is not None) == (cell.settings.partition != "iid")
         assert all(trial.partition == "iid" for trial in cell.tune_on)
         assert cell.refine_on is None or cell.refine_on.partition == cell.settings.partition
-        for trial in searched_on(cell):
+        for trial in cell.searched_on:
             assert trial.validation > 0 and trial.model == "preresnet:20"
             assert trial.epochs == cell.settings.epochs and trial.warmup == cell.settings.warmup

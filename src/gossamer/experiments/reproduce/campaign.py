@@ -156,13 +156,8 @@ def unique(cells: list[Cell]) -> list[Cell]:
     found: dict[tuple[str, ...], Cell] = {}
     for cell in sorted(cells, key=lambda cell: cell.extra):
         # Before its rate is found, a tuned cell has a key that stands for it, beside that of where it is looked for.
-        found.setdefault((cell.key, *map(key_of, searched_on(cell))), cell)
+        found.setdefault((cell.key, *map(key_of, cell.searched_on)), cell)
     return list(found.values())
-
-
-def searched_on(cell: Cell) -> list[Settings]:
-    """Return all settings at which a cell's rate is looked for."""
-    return [*cell.tune_on, *([] if cell.refine_on is None else [cell.refine_on])]
 
 
 def _kind(settings: dict[str, object]) -> tuple[str, ...]:

@@ -82,6 +82,11 @@ class Cell:
         """The experiment's name; of a tuned cell not before its rate is known."""
         return key_of(self.settings)
 
+    @property
+    def searched_on(self) -> tuple[Settings, ...]:
+        """All settings at which the rate is looked for."""
+        return self.tune_on if self.refine_on is None else (*self.tune_on, self.refine_on)
+
     def at(self, lr: float, momentum: float, server_momentum: float | None = None) -> "Cell":
         """Return the cell with what was looked for; the last of it belongs to rules with a server."""
         settings = with_found(self.settings, lr, momentum, server_momentum)

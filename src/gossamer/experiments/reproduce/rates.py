@@ -60,9 +60,9 @@ class Rates:
 
     def open_searches(self, cell: Cell) -> list[Settings]:
         """Return where the cell's rate is still looked for."""
-        still = [settings for settings in cell.tune_on if not self._has_ended(settings)]
-        refining = cell.refine_on is not None and self.known(cell) is None
-        return [*still, *([cell.refine_on] if cell.refine_on is not None and refining else [])]
+        if self.known(cell) is not None:
+            return []
+        return [there for there in cell.searched_on if there is cell.refine_on or not self._has_ended(there)]
 
     def _has_ended(self, settings: Settings) -> bool:
         try:
@@ -109,15 +109,13 @@ class Rates:
                 return measuring(self._ladder[at], there.epochs)
 
             # A rule that has fallen apart does not tell which way is better: down, until it holds.
-            tried = [place]
-            while measure(tried[-1])[0] < with_equal_data[0] / HOLDS and len(tried) <= STEPS:
-                tried.append(tried[-1] - 1)
-            if measure(tried[-1])[0] < with_equal_data[0] / HOLDS:
-                best = max(tried, key=measure)
+            down = range(place, place - STEPS - 1, -1)
+            held = next((at for at in down if measure(at)[0] >= with_equal_data[0] / HOLDS), None)
+            if held is None:
+                best = max(down, key=measure)
                 self._found[wanted] = self._ladder[best], measure(best)
             else:
-                ways = (-1, 1) if tried == [place] else (-1,)
-                self._found[wanted] = self._climbed(tried[-1], ways, measure)
+                self._found[wanted] = self._climbed(held, (-1, 1) if held == place else (-1,), measure)
         return self._found[wanted][0]
 
     def _climbed(self, place: int, ways: tuple[int, ...], measure: Callable[[int], Score]) -> Found:

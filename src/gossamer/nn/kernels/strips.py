@@ -1,8 +1,8 @@
 """Triton kernels of plain 3 x 3 convolutions, stride 1 and padding 1, which load a pixel three times in place of nine.
 
-A program takes one row of a few images at a time, all WIDTH pixels of it. What it loads, that row shifted by one tap,
-serves three output rows, those above, beside and below, whose sums it holds: nine products for three loads. Layout and
-what is computed are as in convolution.py, and a pixel's nine products are added up in the same order.
+A program takes one row of ROWS / WIDTH images at a time, which fills its lanes. What it loads, that row shifted by one
+tap, serves three output rows, those above, beside and below, whose sums it holds: nine products for three loads. Layout
+and what is computed are as in convolution.py, and a pixel's nine products are added up in the same order.
 """
 
 import triton
@@ -36,7 +36,7 @@ def strip_kernel(
     top, image = (tile % STRIPS) * STRIP, (tile // STRIPS) * IMAGES
     lanes = tl.arange(0, ROWS)
     column, pixel = lanes % WIDTH, (lanes // WIDTH) * (HEIGHT * WIDTH) + lanes % WIDTH
-    alive = (lanes < IMAGES * WIDTH) & (image + lanes // WIDTH < num_images)
+    alive = image + lanes // WIDTH < num_images
     channels = (tl.program_id(0) % OUT_BLOCKS) * OUT_BLOCK + tl.arange(0, OUT_BLOCK)
     in_range, of_input = channels < count_out, tl.arange(0, IN_BLOCK)
     start = (agent * num_images + image) * (HEIGHT * WIDTH)  # of 64 bits, which what is added to it need not have
@@ -109,7 +109,7 @@ def strip_gradient_kernel(
     x += agent * num_images * (HEIGHT * WIDTH * COUNT_IN) + window[None, :]
     dy += agent * num_images * (HEIGHT * WIDTH) * count_out + channels[None, :]
     column = (lanes % WIDTH)[:, None] - 1 + (window // COUNT_IN)[None, :]
-    inside = (column >= 0) & (column < WIDTH) & (window < 3 * COUNT_IN)[None, :] & (lanes < IMAGES * WIDTH)[:, None]
+    inside = (column >= 0) & (column < WIDTH) & (window < 3 * COUNT_IN)[None, :]
     upper = tl.zeros((WINDOW, OUT_BLOCK), tl.float32)
     middle = tl.zeros((WINDOW, OUT_BLOCK), tl.float32)
     lower = tl.zeros((WINDOW, OUT_BLOCK), tl.float32)
@@ -117,7 +117,7 @@ def strip_gradient_kernel(
         row = (pair % PAIRS) * 2 + lanes * 0
         image = (pair // PAIRS) * IMAGES + lanes // WIDTH
         pixel = (image * HEIGHT + row) * WIDTH + lanes % WIDTH
-        alive = (lanes < IMAGES * WIDTH) & (image < num_images)
+        alive = image < num_images
         has_next, has_after = alive & (row < HEIGHT - 1), alive & (row < HEIGHT - 2)
         left, of_dy = ((pixel - 1) * COUNT_IN)[:, None], (pixel * count_out)[:, None]
         seen = tl.trans(tl.load(x + left, mask=inside & alive[:, None], other=0.0))
