@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 import gossamer as gm
+from gossamer.experiments.reproduce.losses import LIMITS, losses
 from gossamer.experiments.reproduce.outcomes import make_section
 from gossamer.experiments.reproduce.recipes import RECIPES
-from gossamer.experiments.reproduce.recommended import LIMITS, MATCHED, OURS, losses
+from gossamer.experiments.reproduce.recommended import MATCHED, OURS
 from gossamer.experiments.reproduce.scales import SCALES
 from gossamer.experiments.reproduce.store import Store
 from pages import HEADING, ROOT, blocks

@@ -3,7 +3,7 @@
 import pytest
 
 from gossamer.algorithms import algorithm_names
-from gossamer.experiments.reproduce.atlas import atlas_sentence, atlas_tables, charts_of
+from gossamer.experiments.reproduce.atlas import atlas_sentence, atlas_tables, charts_of, nearest_table
 from gossamer.experiments.reproduce.atlas_view import draw_atlas
 from gossamer.experiments.reproduce.cells import key_of
 from gossamer.experiments.reproduce.outcomes import Outcome, Section
@@ -74,6 +74,27 @@ def test_who_waits_is_a_ceiling_and_no_rival():
     assert "nearest to the synchronous run: dm-asgd -0.2" in told and "of 5)" in told and "cdmsgd" not in told
 
 
+def test_only_seeds_that_both_have_are_compared():
+    section = section_of()
+    column = next(cell.column for cell in section.cells if cell.column.startswith("tau 20, iid"))
+    ours = section.outcomes["dm-asgd", column]
+    alone = Outcome(ours.cell, [run for run in ours.records if run["seed"] == 0])  # its accuracy is 0.1 below the mean
+    some = Section(RECIPE, QUICK, "tuned", section.cells, section.outcomes | {("dm-asgd", column): alone})
+    assert charts_of(some)[0].lost("dm-asgd", 20) == pytest.approx(charts_of(section)[0].lost("dm-asgd", 20))
+    later = Outcome(ours.cell, [{**run, "seed": run["seed"] + 7} for run in ours.records])
+    none = Section(RECIPE, QUICK, "tuned", section.cells, section.outcomes | {("dm-asgd", column): later})
+    assert charts_of(none)[0].lost("dm-asgd", 20) is None
+
+
+def test_the_short_table_has_the_nearest_and_the_last_of_those_that_do_not_wait():
+    lines = nearest_table(section_of(LOST | {"cdmsgd": 0.01}, delays=(5, 20, 100)))
+    assert lines[0] == "| points above the synchronous run | nearest | then | then | last |"
+    assert [line.split("|")[1].strip() for line in lines[2:]] == [
+        f"{part}, tau {delay}" for part in ("iid", "dirichlet:0.3") for delay in (5, 20, 100)
+    ]
+    assert lines[3] == "| iid, tau 20 | dm-asgd -0.2 | dsgt -0.4 | c-asgd -1.0 | pc-asgd/theta=pv -8.0 |"
+
+
 def test_every_algorithm_has_one_row_and_who_waits_one_run_for_all_delays():
     cells = cells_of("delay-atlas", "quick", ["tuned"])
     rows = {cell.row for cell in cells}
@@ -94,4 +115,4 @@ def test_page_picture_and_summary_show_it():
     numbers = [text.get_text() for text in figure.axes[0].texts]
     assert len(numbers) == len(LOST) * 9 and numbers.count("74.0") == 1  # d-asgd at tau 20
     summary = to_summary({"delay-atlas": [section]}, picture=False)
-    assert "nearest to the synchronous run: dm-asgd" in " ".join(summary.split())
+    assert "\n".join(nearest_table(section)) in summary

@@ -5,12 +5,21 @@ import dataclasses
 import pytest
 
 from gossamer.experiments.reproduce.judge import judge
-from gossamer.experiments.reproduce.losses_view import draw_losses, losses_table
+from gossamer.experiments.reproduce.losses import LIMITS, losses_table
+from gossamer.experiments.reproduce.losses_view import draw_losses
 from gossamer.experiments.reproduce.outcomes import Outcome, Section
 from gossamer.experiments.reproduce.page import to_page
 from gossamer.experiments.reproduce.recipes import RECIPES
-from gossamer.experiments.reproduce.recommended import AT_THE_CEILINGS_RATE, CEILING, LIMITS, OURS, WITHOUT_DELAY
+from gossamer.experiments.reproduce.recommended import (
+    AT_THE_CEILINGS_RATE,
+    CEILING,
+    MATCHED,
+    OURS,
+    WITHOUT_DELAY,
+    recommended_table,
+)
 from gossamer.experiments.reproduce.scales import SCALES
+from gossamer.experiments.reproduce.summary import to_summary
 from reproducing import record
 
 QUICK, RECIPE = SCALES["quick"], RECIPES["recommended"]
@@ -141,6 +150,25 @@ def test_the_page_has_a_table_of_what_is_lost_and_a_picture(tmp_path):
     assert "\n".join(table) in to_page(RECIPE, [section], ["recommended.png"])
     drawn = draw_losses([section])
     assert [text.get_text() for text in drawn.axes[0].get_yticklabels()] == list(reversed(section.columns))
+
+
+def test_the_summary_has_ours_beside_the_rival_that_loses_least():
+    def accuracy(row, delay, seed):
+        rivals = {"D-ASGD": 0.88, "C-ASGD": 0.86 + delay / 2000, MATCHED: 0.8999}  # which takes the rate of the ceiling
+        return {CEILING: 0.9, OURS: 0.899, **rivals}.get(row)
+
+    section = section_of(accuracy)
+    there = {place: outcome for place, outcome in section.outcomes.items() if "preresnet:110" not in place[1]}
+    section = dataclasses.replace(section, outcomes=there)
+    lines = recommended_table(section)
+    assert lines[0] == "| SDM-ASGD loses | tau 20, at most 0.3 | nearest rival | tau 60, at most 0.5 | nearest rival |"
+    cells = {line.split("|")[1].strip(): line.split(" | ")[1:] for line in lines[2:]}
+    assert list(cells) == [f"{net}, {part}" for net in NETS for part in ("iid", "dirichlet:0.3")]
+    ours = "0.10 ± 0.00"
+    assert cells[f"{NETS[0]}, iid"] == [ours, "D-ASGD 2.00 ± 0.00", ours, "C-ASGD 1.00 ± 0.00 |"]
+    assert cells[f"{NETS[1]}, iid"] == [ours, "-", ours, "- |"]
+    assert cells[f"{NETS[2]}, iid"] == ["not run", "-", "not run", "- |"]
+    assert "\n".join(lines) in to_summary({"recommended": [section]}, picture=False)
 
 
 def test_without_the_synchronous_run_there_is_no_verdict():

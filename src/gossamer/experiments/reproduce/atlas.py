@@ -9,6 +9,7 @@ from gossamer.experiments.reproduce.outcomes import Outcome, Section, number_in
 
 SYNCHRONOUS = "sync"
 TOLD = (20, 100)  # delays of the sentence
+TABLED = (1, 5, 20, 100)  # and of the table
 NEAREST = 3  # algorithms in it
 
 
@@ -21,9 +22,10 @@ class Chart:
     outcomes: dict[str, dict[int, Outcome]]
 
     def lost(self, row: str, delay: int) -> float | None:
-        """Return the points that a row is below the synchronous run, where both are there."""
+        """Return the points that a row is below the synchronous run, in the mean over the seeds that both have."""
         mine, best = (self.outcomes.get(name, {}).get(delay) for name in (row, SYNCHRONOUS))
-        return None if mine is None or best is None else best.mean - mine.mean
+        pairs = [] if mine is None or best is None else best.above(mine)
+        return statistics.fmean(pairs) if pairs else None
 
 
 def charts_of(section: Section) -> list[Chart]:
@@ -55,13 +57,31 @@ def atlas_sentence(section: Section) -> str:
 
 
 def _nearest(chart: Chart, delay: int) -> str:
-    lost = {row: points for row in chart.outcomes if (points := chart.lost(row, delay)) is not None}
-    rows = sorted((row for row in lost if not _waits(row)), key=lambda row: lost[row])
+    rows = _ranked(chart, delay)
     if not rows:
         return ""
-    listed = ", ".join(f"{row} {-lost[row]:+.1f}" for row in rows[:NEAREST])
-    last = f"; last is {rows[-1]}, {-lost[rows[-1]]:+.1f}" if len(rows) > NEAREST else ""
+    listed = ", ".join(rows[:NEAREST])
+    last = f"; last is {rows[-1].replace(' ', ', ')}" if len(rows) > NEAREST else ""
     return f"At tau {delay}, {chart.part}, nearest to the synchronous run: {listed}{last} (points, of {len(rows)})."
+
+
+def _ranked(chart: Chart, delay: int) -> list[str]:
+    """Return the rows that do not wait with their points above the synchronous run, the nearest first."""
+    lost = {row: points for row in chart.outcomes if (points := chart.lost(row, delay)) is not None}
+    rows = sorted((row for row in lost if not _waits(row)), key=lambda row: lost[row])
+    return [f"{row} {-lost[row]:+.1f}" for row in rows]
+
+
+def nearest_table(section: Section) -> list[str]:
+    """Return who comes nearest to the synchronous run and who is last, a line for each way to deal out and delay."""
+    lines = [f"| points above the synchronous run | nearest |{' then |' * (NEAREST - 1)} last |"]
+    lines += [f"|---|{'---|' * (NEAREST + 1)}"]
+    for chart in charts_of(section):
+        for delay in chart.delays:
+            rows = _ranked(chart, delay) if delay in TABLED else []
+            if len(rows) > NEAREST:
+                lines.append(f"| {chart.part}, tau {delay} | {' | '.join([*rows[:NEAREST], rows[-1]])} |")
+    return lines
 
 
 def _waits(row: str) -> bool:

@@ -26,14 +26,18 @@ def judge(section: Section) -> Verdict:
 
 
 def sentence_of(section: Section) -> str:
-    """Return what the page and the summary say first."""
-    judged = has_verdict(section.recipe)
-    told = judge(section).sentence if judged else atlas_sentence(section) + seeds_note(section)
-    return told + _rates_note(section)
+    """Return what the page says first."""
+    if has_verdict(section.recipe):
+        return judge(section).sentence + _rates_note(section)
+    return atlas_sentence(section) + notes_on(section)
+
+
+def notes_on(section: Section) -> str:
+    """Warn where there is one seed only, and where a rule may do better still."""
+    return seeds_note(section) + _rates_note(section)
 
 
 def _rates_note(section: Section) -> str:
-    """Warn where a rule may do better still."""
     open_ones = sum(outcome.cell.tentative for outcome in section.outcomes.values())
     if not open_ones:
         return ""

@@ -1,4 +1,4 @@
-"""What rules lose to the synchronous run, seed by seed: as a table and as a picture."""
+"""What rules lose to the synchronous run, seed by seed, as a picture."""
 
 from collections.abc import Sequence
 
@@ -7,47 +7,18 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from gossamer.experiments.reproduce.looks import look_of
+from gossamer.experiments.reproduce.losses import losses_by_row
 from gossamer.experiments.reproduce.outcomes import Section
-from gossamer.experiments.reproduce.recipe import CEILING
-from gossamer.experiments.reproduce.recommended import Loss, losses
 from gossamer.experiments.style import DPI, GREY
 
 TITLE = "points lost to the synchronous run, seed by seed"
 TICKS = (-30, -10, -3, -1, 0, 1, 3, 10, 30, 100)  # of an axis that is even between -1 and 1, where the limits are
 
 
-def losses_table(section: Section) -> list[str]:
-    """Return a table with a line for each case; spreads are those of the differences, so that common ones are out."""
-    found = _by_row(section)
-    rows = list(found)
-    if not rows:
-        return []
-    lines = [
-        f"Points lost to the synchronous run, seed by seed: mean ± standard deviation over seeds; {CEILING} is 0.",
-        "",
-    ]
-    lines += [f"| | at most | {' | '.join(rows)} |", f"|---|---:|{'---:|' * len(rows)}"]
-    meant = {(cell.row, cell.column) for cell in section.cells}
-    for column in section.columns:
-        here = {row: found[row].get(column) for row in rows}
-        limits = {f"{loss.limit:g}" for loss in here.values() if loss is not None}
-        if limits:
-            empty = {row: "not run" if (row, column) in meant else "-" for row in rows}
-            cells = [empty[row] if loss is None else loss.text for row, loss in here.items()]
-            lines.append(f"| {column} | {limits.pop()} | {' | '.join(cells)} |")
-    return lines
-
-
-def _by_row(section: Section) -> dict[str, dict[str, Loss]]:
-    """Return the losses by row and column, of the rows that have any."""
-    found = {row: losses(section, row) for row in section.rows if row != CEILING}
-    return {row: {loss.column: loss for loss in each} for row, each in found.items() if each}
-
-
 def draw_losses(sections: Sequence[Section]) -> Figure:
     """Draw a line for each case, a mark for each rule, and how much may be lost."""
     section = sections[0]
-    found = _by_row(section)
+    found = losses_by_row(section)
     rows = list(found)
     columns = [column for column in section.columns if any(column in found[row] for row in rows)]
     figure = Figure(figsize=(8.4, 2.2 + 0.42 * len(columns)), dpi=DPI, layout="constrained")

@@ -45,6 +45,14 @@ class Outcome:
         """The standard deviation over seeds, or what is usual where there is one seed only."""
         return USUAL_SPREAD if self.std is None else self.std
 
+    def above(self, other: "Outcome") -> list[float]:
+        """Return how much higher this one is, seed by seed, for the seeds that both have."""
+        mine, theirs = (
+            {record["seed"]: value for record, value in zip(each.records, each.values, strict=True)}
+            for each in (self, other)
+        )
+        return [mine[seed] - theirs[seed] for seed in sorted(mine.keys() & theirs.keys())]
+
     @property
     def diverged(self) -> int:
         """How many runs ended because a loss was not finite."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gossamer.experiments.reproduce.atlas import atlas_tables
 from gossamer.experiments.reproduce.judge import sentence_of
+from gossamer.experiments.reproduce.losses import losses_table
 from gossamer.experiments.reproduce.outcomes import Outcome, Section, leading, sections_of
 from gossamer.experiments.reproduce.paper import Reported
 from gossamer.experiments.reproduce.recipe import Recipe
@@ -67,8 +68,6 @@ def _section(section: Section) -> list[str]:
     lines += ["", _wrapped(_legend(section)), ""]
     lines += _tables(section)
     if section.recipe.kind == "target":
-        from gossamer.experiments.reproduce.losses_view import losses_table  # matplotlib is slow to import
-
         lines += [*losses_table(section), ""]
     seeds = max(len(outcome.records) for outcome in section.outcomes.values())
     asked = f"--scale {section.scale.name} --protocol {section.protocol} --seeds {seeds}"

@@ -5,13 +5,10 @@ whoever has tuned a run without delay can put it onto late links as it is.
 """
 
 import dataclasses
-import math
-import re
-import statistics
-from dataclasses import dataclass
 
 from gossamer.experiments.reproduce.cells import Cell
-from gossamer.experiments.reproduce.outcomes import Outcome, Section
+from gossamer.experiments.reproduce.losses import LIMITS, Loss, losses, place_of
+from gossamer.experiments.reproduce.outcomes import Section
 from gossamer.experiments.reproduce.recipe import CEILING, make_cell
 from gossamer.experiments.reproduce.scales import DEEP, FIRST_MODEL, Scale, Setting, at_length
 from gossamer.experiments.reproduce.verdict import FAILS, HOLDS, OPEN, Verdict, counted, seeds_note
@@ -37,7 +34,6 @@ FEW = (CEILING, OURS)  # of deep nets
 SOME = (*FEW, MATCHED, WITHOUT_DELAY)  # of long runs
 AT_SMOKE = (*SOME, "DC-S3GD", BASELINE)  # which is to take a minute
 PARTS = ("iid", "dirichlet:0.3")
-LIMITS = {20: 0.3, 60: 0.5}  # points that may be lost to the synchronous run, by delay
 
 
 def recommended_cells(scale: Scale, protocol: str) -> list[Cell]:
@@ -70,64 +66,6 @@ def _cell(scale: Scale, protocol: str, where: Setting, epochs: int, row: str) ->
     # All of it is beyond the paper, so that nothing stands back.
     settings = at_length(cell.settings, epochs)
     return dataclasses.replace(cell, settings=settings, tune_on=tune_on, refine_on=refine_on, extra=False)
-
-
-@dataclass(frozen=True)
-class Loss:
-    """The points that a rule loses to the synchronous run in one column: mean over seeds, seed by seed."""
-
-    column: str
-    points: float
-    spread: float | None
-    limit: float
-    seeds: int
-
-    @property
-    def within(self) -> bool:
-        """Whether that is as little as was asked for."""
-        return self.points <= self.limit
-
-    @property
-    def unclear(self) -> bool:
-        """Whether it is nearer to its limit than the standard error of the mean, which one seed does not have."""
-        return self.spread is None or abs(self.points - self.limit) < self.spread / math.sqrt(self.seeds)
-
-    @property
-    def place(self) -> str:
-        """The column's model, length and data."""
-        return self.column.rpartition(", ")[0]
-
-    @property
-    def text(self) -> str:
-        """The points with their standard deviation, if there is one."""
-        return f"{self.points:.2f}" + ("" if self.spread is None else f" ± {self.spread:.2f}")
-
-    def __str__(self) -> str:
-        return f"{self.text} ({self.column}; at most {self.limit:g})"
-
-
-def losses(section: Section, row: str) -> list[Loss]:
-    """Return what a row loses in each column where the synchronous run is there too, of the seeds that both have."""
-    found = []
-    for column in section.columns:
-        mine, ceiling = section.outcomes.get((row, column)), section.outcomes.get((CEILING, column))
-        pairs = _pairs(ceiling, mine) if mine is not None and ceiling is not None else []
-        if pairs:
-            spread = statistics.stdev(pairs) if len(pairs) > 1 else None
-            found.append(Loss(column, statistics.fmean(pairs), spread, LIMITS[_delay_of(column)], len(pairs)))
-    return found
-
-
-def _pairs(ceiling: Outcome, mine: Outcome) -> list[float]:
-    above = {record["seed"]: value for record, value in zip(ceiling.records, ceiling.values, strict=True)}
-    below = {record["seed"]: value for record, value in zip(mine.records, mine.values, strict=True)}
-    return [above[seed] - below[seed] for seed in sorted(above.keys() & below.keys())]
-
-
-def _delay_of(column: str) -> int:
-    match = re.search(r"tau (\d+)$", column)
-    assert match is not None, column
-    return int(match[1])
 
 
 def judge_recommended(section: Section) -> Verdict:
@@ -166,9 +104,14 @@ def _unclear(ours: list[Loss]) -> str:
     return f"; {counted(unclear, 'is', 'are')} nearer to the limit than the standard error, or of one seed"
 
 
+def _losses_of_rivals(section: Section) -> dict[str, list[Loss]]:
+    """Return what every row loses that has a rate of its own."""
+    return {row: losses(section, row) for row in section.rows if row not in (CEILING, *AT_THE_CEILINGS_RATE)}
+
+
 def _rivals(section: Section) -> str:
     """Say what the rivals lose at most, the least first, and in how many cases that is known."""
-    found = {row: losses(section, row) for row in section.rows if row not in (CEILING, *AT_THE_CEILINGS_RATE)}
+    found = _losses_of_rivals(section)
     worst = {row: max(loss.points for loss in each) for row, each in found.items() if each}
     told = [
         f"{row} {worst[row]:.1f} ({counted(len(found[row]), 'case', 'cases')})"
@@ -185,3 +128,22 @@ def _bytes(section: Section) -> str:
         if len(sent) == len(both):
             return f" {OURS} sends {sent[0] / sent[1]:.2f} times the bytes of {BASELINE}."
     return ""
+
+
+def recommended_table(section: Section) -> list[str]:
+    """Return what ours loses and what the nearest rival does: a line for each model, length and data."""
+    ours = {loss.column: loss for loss in losses(section, OURS)}
+    rivals: dict[str, list[tuple[Loss, str]]] = {}
+    for row, found in _losses_of_rivals(section).items():
+        for loss in found:
+            rivals.setdefault(loss.column, []).append((loss, row))
+    heads = [f"tau {delay}, at most {limit:g} | nearest rival" for delay, limit in LIMITS.items()]
+    lines = [f"| {OURS} loses | {' | '.join(heads)} |", f"|---|{'---:|---|' * len(LIMITS)}"]
+    for place in dict.fromkeys(map(place_of, section.columns)):
+        cells = []
+        for column in (name for name in section.columns if place_of(name) == place):
+            cells.append(ours[column].text if column in ours else "not run")
+            near = min(rivals.get(column, []), key=lambda each: each[0].points, default=None)
+            cells.append("-" if near is None else f"{near[1]} {near[0].text}")
+        lines.append(f"| {place} | {' | '.join(cells)} |")
+    return lines

@@ -5,11 +5,13 @@ import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gossamer.experiments.reproduce.judge import has_verdict, judge, sentence_of
+from gossamer.experiments.reproduce.atlas import nearest_table
+from gossamer.experiments.reproduce.judge import has_verdict, judge, notes_on, sentence_of
 from gossamer.experiments.reproduce.outcomes import Section, leading, sections_of
 from gossamer.experiments.reproduce.paper import FIRST
 from gossamer.experiments.reproduce.recipe import CEILING
 from gossamer.experiments.reproduce.recipes import RECIPES
+from gossamer.experiments.reproduce.recommended import recommended_table
 from gossamer.experiments.reproduce.statements import LEGEND, find_statements, to_table
 from gossamer.experiments.reproduce.store import Store
 from gossamer.experiments.reproduce.toy_result import toy_counts
@@ -26,7 +28,14 @@ HEADINGS: dict[str, Callable[[float], bool]] = {  # by the share of comparisons 
     "What holds in part": lambda share: 0 < share < 1,
     "What does not hold": lambda share: share == 0,
 }
-BEYOND_KINDS = ("target", "atlas")
+BEYOND_KINDS: dict[str, tuple[str, Callable[[Section], list[str]]]] = {  # what their tables show
+    "atlas": ("Who comes nearest to a run that waits for everyone, of all rules that do not wait.", nearest_table),
+    "target": (
+        "Points lost to the synchronous run, seed by seed, by the recommended rule at the synchronous run's rate and "
+        "by the rival that loses least at its own.",
+        recommended_table,
+    ),
+}
 BEYOND = "What is found and recommended, beyond the paper"
 
 
@@ -57,8 +66,8 @@ def to_summary(results: dict[str, list[Section]], *, picture: bool, more: Sequen
     lines += _notes(results)
     lines += [f"![points above {BASELINE}]({PICTURE})", ""] if picture else []
     lines += _findings(leads)
-    beyond = [f"* {_link(lead)}: {sentence_of(lead)}" for lead in leads if lead.recipe.kind in BEYOND_KINDS]
-    lines += [f"## {BEYOND}", "", *map(_wrapped, beyond), ""] if beyond else []
+    beyond = [line for lead in leads if lead.recipe.kind in BEYOND_KINDS for line in _beyond(lead)]
+    lines += [f"## {BEYOND}", "", *beyond] if beyond else []
     better = _better(leads)
     if better:
         lines += [f"## What is better than {OURS}", "", "What the paper does not have, by more than 1 std:", ""]
@@ -80,6 +89,15 @@ def _leads(sections: list[Section]) -> list[Section]:
 def _link(section: Section) -> str:
     name = section.recipe.name
     return f"[{name}]({name}.md), scale {section.scale.name}, protocol {section.protocol}"
+
+
+def _beyond(section: Section) -> list[str]:
+    """Return what goes beyond the paper: what it is, a table, and what is still open."""
+    about, table = BEYOND_KINDS[section.recipe.kind]
+    told = f"{_verdict(judge(section)).capitalize()}. " if has_verdict(section.recipe) else ""
+    notes = notes_on(section).strip()
+    lines = [_wrapped(f"{_link(section)}. {told}{about}", indent=""), "", *table(section), ""]
+    return [*lines, _wrapped(notes, indent=""), ""] if notes else lines
 
 
 def _findings(leads: list[Section]) -> list[str]:
