@@ -59,6 +59,9 @@ def test_the_tables_have_seeds_rates_and_what_is_missing():
         "| pc-asgd/theta=pv | 0.3, m 0 | not run |"
     )
     assert not any("dirichlet" in line for line in lines)
+    (missing,) = [line for line in lines if line.startswith("Not run with these data: ")]
+    named = missing.partition(": ")[2].rstrip(".").split(", ")
+    assert sorted([*named, *LOST]) == sorted({cell.row for cell in section_of().cells})
 
 
 def test_the_sentence_names_the_nearest_and_the_last():

@@ -96,6 +96,8 @@ def atlas_tables(section: Section) -> list[str]:
         lines += [f"**{chart.part}**, accuracy:", "", *_table(chart, lambda outcome: outcome.text), ""]
         lines += [f"**{chart.part}**, learning rate, with *m 0* where there is no momentum but the rule's own:", ""]
         lines += [*_table(chart, _rate), ""]
+        missing = [row for row in section.rows if row not in chart.outcomes]
+        lines += [f"Not run with these data: {', '.join(missing)}.", ""] if missing else []
     return lines
 
 
