@@ -257,6 +257,19 @@ def test_the_list_names_every_result_and_what_is_there(command, tmp_path):
     assert "1/60" in command.well("reproduce", "table-4", "--list").out
 
 
+def test_whoever_lists_nothing_in_a_clone_is_told_where_the_published_runs_are(command, tmp_path):
+    def told(*more):
+        return "add --out docs/results" in command.well("reproduce", "table-4", "--list", *more).out
+
+    assert not told()  # there are none at hand
+    published = tmp_path / "docs/results"
+    (cell, other, *_) = cells_of("table-4", "quick", ["paper"])
+    Store(published).add(record(cell, 0, 0.5))
+    assert told() and not told("--out", "docs/results") and not told("--json")
+    Store(tmp_path / "results").add(record(other, 0, 0.5))
+    assert not told()
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

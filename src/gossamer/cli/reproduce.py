@@ -10,7 +10,7 @@ import typer
 
 from gossamer.cli.display import make_progress, print_json, print_table, step_callback
 from gossamer.cli.interrupt import INTERRUPTED, Interrupt
-from gossamer.cli.reproduce_view import list_results, list_table, time_left
+from gossamer.cli.reproduce_view import list_results, list_table, time_left, where_else
 from gossamer.engine.parts import check_device
 from gossamer.engine.training import OnStep
 from gossamer.errors import UserError, unknown_name
@@ -80,18 +80,17 @@ def reproduce(
     if take_in is not None:
         store.take_in(take_in)
     if show:
-        _show(list_results(recipes, store, out_dir), json=json)
+        rows = list_results(recipes, store, out_dir)
+        if json:
+            print_json(rows)
+            return
+        print_table(list_table(rows))
+        if (hint := where_else(store, out_dir)) is not None:
+            print(hint)
         return
     asked = _check(recipes, store, out_dir, scale, protocol, seeds, only or [], time_limit, device)
     status, made = ("finished", 0) if pages else _run(asked, json=json)
     _tell(asked, status, made, [] if pages is False else write_pages(recipes, store, out_dir), json=json)
-
-
-def _show(rows: list[dict[str, Any]], *, json: bool) -> None:
-    if json:
-        print_json(rows)
-    else:
-        print_table(list_table(rows))
 
 
 def _check(

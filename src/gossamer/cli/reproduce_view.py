@@ -11,6 +11,8 @@ from gossamer.experiments.reproduce.recipe import Recipe
 from gossamer.experiments.reproduce.scales import PROTOCOLS, SCALES
 from gossamer.experiments.reproduce.store import Store
 
+PUBLISHED = Path("docs/results")  # of whoever stands in a clone of the repository
+
 
 def list_results(recipes: list[Recipe], store: Store, folder: Path) -> list[dict[str, Any]]:
     """Return name, content and needs of each result, and how many of its runs are there at each scale."""
@@ -37,6 +39,13 @@ def list_table(rows: list[dict[str, Any]]) -> Table:
         counts = [f"{each['done']}/{each['runs']}" if each["runs"] else "-" for each in row["scales"].values()]
         table.add_row(row["name"], row["what"], row["needs"], *counts)
     return table
+
+
+def where_else(store: Store, folder: Path) -> str | None:
+    """Say where runs are, when there are none in the folder and the repository's own are at hand."""
+    if store.scales or folder == PUBLISHED or not (PUBLISHED / "data").is_dir():
+        return None
+    return f"no runs are in '{folder}'; for those that are published add --out {PUBLISHED}"
 
 
 def time_left(campaign: Campaign, missing: int) -> str:
