@@ -10,18 +10,34 @@ import argparse
 import dataclasses
 
 import torch
+from torch import nn
 
 import gossamer as gm
 from gossamer.data import Examples
-from gossamer.tasks import make_task
+from gossamer.tasks import Task, make_task
 
 COMMON = {"batch": 16, "momentum": 0.9, "weight_decay": 1e-4, "schedule": "cosine", "augment": "none"}
+GROUPS = 8
 
 
 def halved(examples: Examples) -> Examples:
     """Return images whose pixels are means of four."""
     small = torch.nn.functional.avg_pool2d(examples.x.float(), 2).round()
     return Examples(small.to(examples.x.dtype), examples.y)
+
+
+def with_group_norm(task: Task) -> Task:
+    """Return the task with groups of an image's own channels normalised, in place of a batch's channels."""
+
+    def model() -> nn.Module:
+        net = task.model()
+        for layer in net.modules():
+            for name, child in layer.named_children():
+                if isinstance(child, nn.BatchNorm2d):
+                    setattr(layer, name, nn.GroupNorm(GROUPS, child.num_features))
+        return net
+
+    return dataclasses.replace(task, model=model)
 
 
 def main() -> None:
@@ -31,17 +47,26 @@ def main() -> None:
     parser.add_argument("--network", default="paper-1")
     parser.add_argument("--delay", default="20")
     parser.add_argument("--partition", default="iid")
+    parser.add_argument(
+        "--norms",
+        choices=("local", "mixed", "recalibrated", "group"),
+        help="BatchNorm with such statistics (local, with skewed labels recalibrated), or GroupNorm",
+    )
     parser.add_argument("--lr", type=float, default=0.2)
     parser.add_argument("--warmup", type=float, default=0.25)
     parser.add_argument("--nesterov", action="store_true")
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
     wanted = vars(parser.parse_args())
+    # An agent that has seen few classes knows few statistics.
+    norms = wanted["norms"] = wanted["norms"] or ("local" if wanted["partition"] == "iid" else "recalibrated")
     told = ", ".join(str(value) for value in wanted.values())
-    rule, network = wanted.pop("rule"), wanted.pop("network")
-    if wanted["partition"] != "iid":
-        wanted["norm_stats"] = "recalibrated"  # an agent that has seen few classes knows few statistics
+    rule, network, _ = (wanted.pop(name) for name in ("rule", "network", "norms"))
     task = make_task("cifar10", "preresnet:8")
+    if norms == "group":
+        task = with_group_norm(task)
+    else:
+        wanted["norm_stats"] = norms
     task = dataclasses.replace(task, train=halved(task.train), test=halved(task.test)).held_out(0.1, 0)
     result = gm.simulate(task, network, rule, eval_every=1_000_000, **COMMON, **wanted)
     print(f"{told}: {100 * result.summary['accuracy_mean']:.1f} %")

@@ -9,6 +9,7 @@ import sys
 
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from gossamer.nn import kernels, make_model, stack
 from gossamer.nn.kernels.dense import DenseBlock, DenseNorms
@@ -136,12 +137,22 @@ def check_dense(n, batch, size, channels, layers, growth, training):
         assert (ours.double() - theirs).norm() <= 1e-5 * theirs.norm()
 
 
-MODELS = ["preresnet:8", "densenet:10", "cnn:4,8"]
+MODELS = [("preresnet:8", True), ("densenet:10", True), ("cnn:4,8", True), ("preresnet:8", False)]
 
 
-def check_model(name):
+def without_batches(model):
+    """Put GroupNorm in BatchNorm's place, as users do who have skewed labels."""
+    for layer in model.modules():
+        for name, child in layer.named_children():
+            if isinstance(child, nn.BatchNorm2d):
+                setattr(layer, name, nn.GroupNorm(4, child.num_features))
+    return model
+
+
+def check_model(name, batch_norm):
     """Compare stacked models on the kernels with the models themselves."""
     models = [make_model(name, (3, 8, 8), 5).to(DEVICE) for _ in range(2)]
+    models = models if batch_norm else [without_batches(model).to(DEVICE) for model in models]
     stacked, x = stack(models[0], 2).load(models), torch.randn(2, 2, 3, 8, 8, device=DEVICE)
     for training in (True, False):
         stacked.train(training)
@@ -165,7 +176,7 @@ if __name__ == "__main__":
     groups = {
         "units": (check_unit, CASES),
         "dense blocks": (check_dense, DENSE_CASES),
-        "models": (check_model, [(name,) for name in MODELS]),
+        "models": (check_model, MODELS),
     }
     check, cases = groups[sys.argv[1]]
     for case in cases:

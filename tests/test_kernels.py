@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-GROUPS = [("units", 15), ("dense blocks", 3), ("models", 3)]
+GROUPS = [("units", 15), ("dense blocks", 3), ("models", 4)]
 
 
 def check(group: str, count: int, device: str, **environment: str) -> None:

@@ -142,9 +142,10 @@ def fits(conv: Convolution) -> bool:
     return square and conv.kernel_size[0] in (1, 3) and conv.padding[0] < conv.kernel_size[0]
 
 
-def fits_norm(norm: BatchNorm) -> bool:
-    """Say whether the kernels do this norm: scaled, with running statistics of a fixed momentum."""
-    return norm.weight is not None and norm.track_running_stats and norm.momentum is not None
+def fits_norm(norm: Form) -> bool:
+    """Say whether the kernels do this norm: over batches, scaled, with running statistics of a fixed momentum."""
+    over_batches = isinstance(norm, BatchNorm)  # whoever has a net of ours may have put another norm there
+    return over_batches and norm.weight is not None and norm.track_running_stats and norm.momentum is not None
 
 
 def convolve(
