@@ -82,6 +82,21 @@ def test_the_page_of_the_recommended_rule_tells_what_the_stored_runs_lose():
         assert f"| {row} | {' | '.join(lost[row, column] for column in columns)} |" in page
 
 
+def test_what_the_front_page_says_is_what_the_stored_runs_say():
+    front = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
+    section = make_section(RECIPES["recommended"], SCALES["quick"], "tuned", Store(DOCS / "results"))
+    lost = {loss.column: f"{loss.points:.1f}" for loss in losses(section, OURS)}
+    both = " and ".join(lost[f"preresnet:20, 100 epochs, iid, tau {delay}"] for delay in LIMITS)
+    assert f"100 epochs it ends {both} points below an ordinary run" in front
+    summary = (DOCS / "results" / "README.md").read_text(encoding="utf-8")
+    for statement, share in (("C-ASGD is above D-ASGD", 1), ("PC-ASGD is above C-ASGD", 0)):
+        (line,) = [line for line in summary.splitlines() if line.startswith(f"| {statement} |")]
+        counts = [tuple(map(int, found)) for found in re.findall(r"(\d+) of (\d+)", line)]
+        assert counts and all(holding == share * made for holding, made in counts), line
+    assert "clipping is above averaging with late models holds wherever it was run" in front
+    assert "that PC-ASGD is above clipping holds nowhere" in front
+
+
 # Pictures.
 
 
