@@ -32,11 +32,6 @@ class Loss:
         return self.spread is None or abs(self.points - self.limit) < self.spread / math.sqrt(self.seeds)
 
     @property
-    def place(self) -> str:
-        """The column's model, length and data."""
-        return place_of(self.column)
-
-    @property
     def text(self) -> str:
         """The points with their standard deviation, if there is one."""
         return f"{self.points:.2f}" + ("" if self.spread is None else f" ± {self.spread:.2f}")

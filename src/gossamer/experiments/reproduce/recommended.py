@@ -69,7 +69,7 @@ def _cell(scale: Scale, protocol: str, where: Setting, epochs: int, row: str) ->
 
 
 def judge_recommended(section: Section) -> Verdict:
-    """Say whether the recommended rule stays within its limits in every column, and who comes next."""
+    """Say whether the recommended rule stays within its limits in every column, and at what price."""
     ours = losses(section, OURS)
     if not ours:
         return Verdict(OPEN, f"Not run: both {CEILING} and {OURS} are needed.")
@@ -77,23 +77,14 @@ def judge_recommended(section: Section) -> Verdict:
     worst = max(ours, key=lambda loss: loss.points - loss.limit)
     missing = len(section.columns) - len(ours)
     rest = f" ({missing} more not run)" if missing else ""
-    notes = f"{seeds_note(section)}{_rivals(section)}{_bytes(section)}"
     within = sum(loss.within for loss in ours)
     return Verdict(
         word,
         f"{word[:1].upper()}{word[1:]}: {OURS} loses no more to the synchronous run than it may in "
-        f"{within} of {counted(len(ours), 'case', 'cases')}{rest}: {_by_place(ours)}{_unclear(ours)}. "
-        f"Farthest from its limit is {worst}.{notes}",
+        f"{within} of {counted(len(ours), 'case', 'cases')}{rest}{_unclear(ours)}. "
+        f"Farthest from its limit is {worst}.{_bytes(section)}{seeds_note(section)}",
         f"{within} of {len(ours)}" + (f", {missing} not run" if missing else ""),
     )
-
-
-def _by_place(ours: list[Loss]) -> str:
-    """Return how many cases are within their limits, for each model, length and way to deal out the data."""
-    places: dict[str, list[bool]] = {}
-    for loss in ours:
-        places.setdefault(loss.place, []).append(loss.within)
-    return ", ".join(f"{sum(within)} of {len(within)} ({place})" for place, within in places.items())
 
 
 def _unclear(ours: list[Loss]) -> str:
@@ -102,22 +93,6 @@ def _unclear(ours: list[Loss]) -> str:
     if not unclear:
         return ""
     return f"; {counted(unclear, 'is', 'are')} nearer to the limit than the standard error, or of one seed"
-
-
-def _losses_of_rivals(section: Section) -> dict[str, list[Loss]]:
-    """Return what every row loses that has a rate of its own."""
-    return {row: losses(section, row) for row in section.rows if row not in (CEILING, *AT_THE_CEILINGS_RATE)}
-
-
-def _rivals(section: Section) -> str:
-    """Say what the rivals lose at most, the least first, and in how many cases that is known."""
-    found = _losses_of_rivals(section)
-    worst = {row: max(loss.points for loss in each) for row, each in found.items() if each}
-    told = [
-        f"{row} {worst[row]:.1f} ({counted(len(found[row]), 'case', 'cases')})"
-        for row in sorted(worst, key=lambda row: worst[row])
-    ]
-    return f" Rivals at their own rates lose up to: {', '.join(told)}." if told else ""
 
 
 def _bytes(section: Section) -> str:
@@ -134,8 +109,8 @@ def recommended_table(section: Section) -> list[str]:
     """Return what ours loses and what the nearest rival does: a line for each model, length and data."""
     ours = {loss.column: loss for loss in losses(section, OURS)}
     rivals: dict[str, list[tuple[Loss, str]]] = {}
-    for row, found in _losses_of_rivals(section).items():
-        for loss in found:
+    for row in section.rows:
+        for loss in [] if row in (CEILING, *AT_THE_CEILINGS_RATE) else losses(section, row):
             rivals.setdefault(loss.column, []).append((loss, row))
     heads = [f"tau {delay}, at most {limit:g} | nearest rival" for delay, limit in LIMITS.items()]
     lines = [f"| {OURS} loses | {' | '.join(heads)} |", f"|---|{'---:|---|' * len(LIMITS)}"]
