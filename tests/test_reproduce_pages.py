@@ -8,7 +8,7 @@ import pytest
 from gossamer.experiments.reproduce import toy_result
 from gossamer.experiments.reproduce.figures import draw
 from gossamer.experiments.reproduce.judge import judge
-from gossamer.experiments.reproduce.outcomes import USUAL_SPREAD, leading, make_section, sections_of
+from gossamer.experiments.reproduce.outcomes import USUAL_SPREAD, Outcome, leading, make_section, sections_of
 from gossamer.experiments.reproduce.page import write_page
 from gossamer.experiments.reproduce.paper import FIRST
 from gossamer.experiments.reproduce.recipes import RECIPES
@@ -190,6 +190,19 @@ def test_the_share_of_predicting_is_compared_with_either_reading(tmp_path, share
     store.add(record(cells[0], 0, 0.5, history={**history, "predict": [None, [share - 0.01, share + 0.01]]}))
     verdict = verdict_of("fig-choice", store)
     assert verdict.word == word and f"in {share:.3f} of the last steps" in verdict.sentence
+
+
+def test_seeds_are_averaged_over_the_epochs_at_which_all_were_looked_at():
+    """A run that another result had made, and nobody watched, has its end only."""
+    cell = RECIPES["fig-choice"].cells_of(QUICK, ["paper"])[0]
+    watched = {"epoch": [0.0, 3.0, 30.0], "accuracy": [0.1, 0.2, 0.5], "predict": [None, [0.9, 0.7], [0.5, None]]}
+    alone = {"epoch": [30.0], "accuracy": [0.7], "predict": [[0.3, None]]}
+    both = Outcome(cell, [record(cell, 0, 0.5, history=watched), record(cell, 1, 0.7, history=alone)])
+    assert both.curve("accuracy") == ([30.0], [pytest.approx(0.6)])
+    assert both.predict_shares() == [[pytest.approx(0.4), None]]
+    one = Outcome(cell, both.records[:1])
+    assert one.curve("accuracy") == ([0.0, 3.0, 30.0], [0.1, 0.2, 0.5])
+    assert one.predict_shares() == [[0.9, 0.7], [0.5, None]]
 
 
 @pytest.mark.parametrize(("seconds", "word"), [(1.17, HOLDS), (1.6, ORDER), (0.9, FAILS)])

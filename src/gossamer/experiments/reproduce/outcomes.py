@@ -80,18 +80,21 @@ class Outcome:
 
     def predict_shares(self) -> list[list[float | None]]:
         """Return the share of predicting steps at each evaluation, for each cluster: means over seeds."""
-        of_seeds = [[row for row in record["history"]["predict"] if row] for record in self.records]
-        shortest = min(map(len, of_seeds))
-        return [
-            [_mean(values) for values in zip(*(rows[at] for rows in of_seeds), strict=True)] for at in range(shortest)
-        ]
+        _, rows = self._over_epochs("predict")
+        return [[_mean(shares) for shares in zip(*of_seeds, strict=True)] for of_seeds in rows if all(of_seeds)]
 
     def curve(self, name: str) -> tuple[list[float], list[float]]:
         """Return the epochs and the means over seeds of a column of the history."""
-        histories = [record["history"] for record in self.records]
-        shortest = min(len(history["epoch"]) for history in histories)
-        means = [statistics.fmean(history[name][at] for history in histories) for at in range(shortest)]
-        return histories[0]["epoch"][:shortest], means
+        epochs, rows = self._over_epochs(name)
+        return epochs, [statistics.fmean(of_seeds) for of_seeds in rows]
+
+    def _over_epochs(self, name: str) -> tuple[list[float], list[list[Any]]]:
+        """Return the epochs at which all seeds were looked at, and a column of the history there, seed by seed."""
+        of_seeds = [
+            dict(zip(record["history"]["epoch"], record["history"][name], strict=True)) for record in self.records
+        ]
+        epochs = [epoch for epoch in of_seeds[0] if all(epoch in each for each in of_seeds)]
+        return epochs, [[each[epoch] for each in of_seeds] for epoch in epochs]
 
 
 def _mean(values: tuple[float | None, ...]) -> float | None:
