@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--delay", default="20")
     parser.add_argument("--partition", default="iid")
     parser.add_argument(
-        "--norms",
+        "--norm-stats",
         choices=("local", "mixed", "recalibrated", "group"),
         help="BatchNorm with such statistics (local, with skewed labels recalibrated), or GroupNorm",
     )
@@ -59,14 +59,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     wanted = vars(parser.parse_args())
     # An agent that has seen few classes knows few statistics.
-    norms = wanted["norms"] = wanted["norms"] or ("local" if wanted["partition"] == "iid" else "recalibrated")
+    stats = wanted["norm_stats"] = wanted["norm_stats"] or ("local" if wanted["partition"] == "iid" else "recalibrated")
     told = ", ".join(str(value) for value in wanted.values())
-    rule, network, _ = (wanted.pop(name) for name in ("rule", "network", "norms"))
+    rule, network = wanted.pop("rule"), wanted.pop("network")
     task = make_task("cifar10", "preresnet:8")
-    if norms == "group":
+    if stats == "group":
+        del wanted["norm_stats"]
         task = with_group_norm(task)
-    else:
-        wanted["norm_stats"] = norms
     task = dataclasses.replace(task, train=halved(task.train), test=halved(task.test)).held_out(0.1, 0)
     result = gm.simulate(task, network, rule, eval_every=1_000_000, **COMMON, **wanted)
     print(f"{told}: {100 * result.summary['accuracy_mean']:.1f} %")
