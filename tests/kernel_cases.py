@@ -154,18 +154,20 @@ def check_model(name, batch_norm):
     models = [make_model(name, (3, 8, 8), 5).to(DEVICE) for _ in range(2)]
     models = models if batch_norm else [without_batches(model).to(DEVICE) for model in models]
     stacked, x = stack(models[0], 2).load(models), torch.randn(2, 2, 3, 8, 8, device=DEVICE)
-    for training in (True, False):
-        stacked.train(training)
-        y = stacked(x)
-        ours = torch.autograd.grad(y.square().sum(), list(stacked.stacked_parameters().values()))
-        for i, model in enumerate(models):
-            output = model.train(training)(x[i])
-            theirs = torch.autograd.grad(output.square().sum(), list(model.parameters()))
-            torch.testing.assert_close(y[i], output, rtol=1e-4, atol=1e-5)
-            for one, other in zip(ours, theirs, strict=True):
-                assert (one[i] - other).norm() <= 1e-4 * other.norm() + 1e-4
-            for buffer, other in zip(stacked.stacked_buffers().values(), model.buffers(), strict=True):
-                torch.testing.assert_close(buffer[i], other)
+    y = stacked(x)
+    ours = torch.autograd.grad(y.square().sum(), list(stacked.stacked_parameters().values()))
+    for i, model in enumerate(models):
+        output = model(x[i])
+        theirs = torch.autograd.grad(output.square().sum(), list(model.parameters()))
+        torch.testing.assert_close(y[i], output, rtol=1e-4, atol=1e-5)
+        for one, other in zip(ours, theirs, strict=True):
+            assert (one[i] - other).norm() <= 1e-4 * other.norm() + 1e-4
+    with torch.no_grad():
+        evaluated = stacked.eval()(x)
+    for i, model in enumerate(models):  # with the statistics that the batch above has moved
+        torch.testing.assert_close(evaluated[i], model.eval()(x[i]), rtol=1e-4, atol=1e-5)
+        for buffer, other in zip(stacked.stacked_buffers().values(), model.buffers(), strict=True):
+            torch.testing.assert_close(buffer[i], other)
 
 
 if __name__ == "__main__":
