@@ -97,6 +97,10 @@ class Agent:
         """Seconds that an agent waits for its neighbours before its first iteration; one that returns does not."""
         return 0.0 if self.returns else self.run.meet
 
+    def has_left(self, peer: int) -> bool:
+        """Say whether a neighbour is known to have ended; one that has died, or is started again, has not."""
+        return self._connection.has_left(peer)
+
     @property
     def discovered(self) -> dict[str, Any] | None:
         """What was last discovered from ages: clusters and tau; None before that, and without an address book."""

@@ -1,8 +1,9 @@
 """An agent's links: from what its run says to the transports and the address book."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gossamer.network import Network
 from gossamer.runtime.addresses import split
@@ -25,11 +26,19 @@ class Connection:
     transport: Transport
     book: "Book | None"
     server: "BookServer | None"  # of the book, where this agent serves it
+    rank: int = 0
+    address: Mapping[str, Any] = field(default_factory=dict)  # as the others know it
+
+    def has_left(self, peer: int) -> bool:
+        """Say whether a peer has ended, as it says itself; one that has died says nothing."""
+        found = None if self.book is None else self.book.read(f"address/{peer}")
+        return found is not None and bool(found.get("left"))
 
     def close(self) -> None:
-        """Give up all of it."""
+        """Give up all of it, and say so."""
         self.transport.close()
         if self.book is not None:
+            self.book.post(f"address/{self.rank}", {**self.address, "left": True})
             self.book.close()
         if self.server is not None:
             self.server.close()
@@ -57,9 +66,10 @@ def connect(run: Run, network: Network, incarnation: int) -> Connection:
             run=run.run,
             in_order=run.lockstep,
         )
+    endpoint = None if sockets is None else sockets.endpoint
+    address = {"host": run.host, "endpoint": endpoint, "incarnation": incarnation}
     if book is not None:
-        endpoint = None if sockets is None else sockets.endpoint
-        book.post(f"address/{run.rank}", {"host": run.host, "endpoint": endpoint, "incarnation": incarnation})
+        book.post(f"address/{run.rank}", address)
         for peer in peers:
             book.watch(f"address/{peer}")
         for peer in range(run.agents) if run.rank == 0 else ():
@@ -70,7 +80,7 @@ def connect(run: Run, network: Network, incarnation: int) -> Connection:
     if run.faults:
         faults = parse_faults(run.faults, run.agents)
         links = Faulty(links, faults, run.rank, run.seed, restarts=run.restarts)
-    return Connection(links, book, server)
+    return Connection(links, book, server, run.rank, address)
 
 
 def _serve(run: Run, key: bytes | None) -> "BookServer":

@@ -191,11 +191,15 @@ class Node:
             self._transport.flush(FAREWELL)
 
     def _meet(self) -> None:
-        """Wait for the neighbours' first messages, so that agents begin together; for a while only."""
-        until = time.monotonic() + self.agent.meet
+        """Wait for the neighbours' first messages, so that agents begin together; for a while, and those who are there.
+
+        In a short run a neighbour may have ended before this agent has heard of it.
+        """
+        agent = self.agent
+        until = time.monotonic() + agent.meet
         missing = set(self.senders)
         while missing and time.monotonic() < until:
-            missing = {peer for peer in missing if self.agent.transport.latest(peer) is None}
+            missing = {peer for peer in missing if agent.transport.latest(peer) is None and not agent.has_left(peer)}
             if missing:
                 time.sleep(POLL)
 
