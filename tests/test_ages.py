@@ -1,6 +1,7 @@
 """How old a message is, in own iterations, and what an agent does with one that is current, late, or no more."""
 
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -85,7 +86,7 @@ def node_with(script: Script, text: str = "d-asgd", agents: int = 4, **run) -> N
     # No neighbour is dead because the machine stood still, unless a test says after how long.
     run = {"deadline": 1000.0, "meet": 0.0, **run}
     agent = Agent(Run(agents=agents, run=f"ages-{time.monotonic_ns()}", **run), gm.network(f"complete:{agents}"))
-    agent._connection = type(agent._connection)(script, None, None)
+    agent._connection = replace(agent._connection, transport=script, book=None, server=None)
     name, _, option = text.partition("/")
     options = dict([option.split("=")]) if option else {}
     return Node(agent, gm.algorithm(name, **options), torch.zeros(1, 2, dtype=torch.float64), segments=(2,), plain=True)

@@ -5,13 +5,14 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 from torch.distributed import TCPStore
 
 from gossamer.errors import UserError
-from gossamer.runtime.book import PATIENCE, Book, serve_book
+from gossamer.runtime.book import PATIENCE, Book, _Line, serve_book
 from gossamer.runtime.records import MOST_BYTES, Record, seal
 from waiting import until
 
@@ -125,6 +126,31 @@ def test_runs_that_share_a_book_do_not_meet(server, open_book):
     other.post("address/0", {"port": 2})
     until(lambda: other.read("address/0"))
     assert (one.read("address/0"), other.read("address/0")) == ({"port": 1}, {"port": 2})
+
+
+def test_what_is_posted_while_the_line_is_posting_arrives_although_the_book_is_closed_at_once(
+    server, open_book, monkeypatch
+):
+    """The line looks at what there is, something is posted and the book closed, and then it goes on."""
+    push, posting, closed = _Line._push, threading.Event(), threading.Event()
+
+    def slowly(line, store, sent):
+        push(line, store, sent)
+        if not posting.is_set() and "early" in sent:
+            posting.set()
+            closed.wait(5)
+
+    monkeypatch.setattr(_Line, "_push", slowly)
+    one = open_book(server.endpoint, 0)
+    one.post("early", {})
+    assert posting.wait(20)
+    one.post("late", {"is": "there"})
+    one._closed.set()
+    closed.set()
+    one._line.thread.join(20)
+    other = open_book(server.endpoint, 1)
+    other.watch("late")
+    assert until(lambda: other.read("late")) == {"is": "there"}
 
 
 def test_what_is_posted_last_arrives_although_the_book_is_closed_at_once(server, open_book):

@@ -1,5 +1,6 @@
 """Agents begin together: each waits for its neighbours' first messages, but for nobody who has left."""
 
+import socket
 import time
 
 import pytest
@@ -11,18 +12,17 @@ from gossamer.runtime.book import serve_book
 from gossamer.runtime.environment import Run
 from gossamer.runtime.node import Node
 
-LONG = 60.0  # seconds that nobody is to wait here
+LONG = 15.0  # seconds that nobody is to wait here
 
 
 @pytest.fixture
 def agents():
     """Makes agents of one run that know each other from a book; all are closed at the end."""
-    server, made = serve_book("127.0.0.1", 0, None), []
+    name, server, made = f"meeting-{time.monotonic_ns()}", serve_book("127.0.0.1", 0, None), []
 
     def make(rank, **values):
-        name = f"meeting-{time.monotonic_ns()}" if not made else made[0].run.run
-        run = Run(rank=rank, agents=2, run=name, book=server.endpoint, **{"meet": LONG, **values})
-        made.append(Agent(run, gm.network("complete:2")))
+        values = {"meet": LONG, "book": server.endpoint, **values}
+        made.append(Agent(Run(rank=rank, agents=2, run=name, **values), gm.network("complete:2")))
         return made[-1]
 
     yield make
@@ -41,30 +41,55 @@ def first_step(agent):
     return time.monotonic() - begun
 
 
+def comes_true(said):
+    """Say whether something is so in the end."""
+    until = time.monotonic() + LONG
+    while not said() and time.monotonic() < until:
+        time.sleep(0.01)
+    return said()
+
+
 @pytest.mark.parametrize("transport", ["auto", "sockets"])
 def test_nobody_waits_for_a_neighbour_that_has_left(agents, transport):
     """It may have ended before this one had heard of it, if the run is short."""
-    other = agents(1, transport=transport)
+    me, other = agents(0, transport=transport), agents(1, transport=transport)
     other.close()
-    assert first_step(agents(0, transport=transport)) < LONG / 2
+    assert first_step(me) < LONG / 2
 
 
 def test_one_that_is_there_and_silent_is_waited_for(agents):
-    agents(1)
+    me, _ = agents(0, meet=1.5), agents(1)
+    assert first_step(me) >= 1.5
+
+
+def test_what_an_earlier_run_of_the_same_name_has_left_in_the_book_is_old(agents):
+    agents(1).close()
     assert first_step(agents(0, meet=1.5)) >= 1.5
 
 
+def test_one_that_fails_has_not_left_as_it_may_be_started_again(agents):
+    me = agents(0, meet=1.5)
+    with pytest.raises(ZeroDivisionError), agents(1):
+        1 / 0
+    assert first_step(me) >= 1.5
+
+
 def test_one_that_comes_back_is_there_again(agents):
-    agents(1).close()
     me = agents(0)
-    until = time.monotonic() + LONG / 2
-    while not me.has_left(1) and time.monotonic() < until:
-        time.sleep(0.01)
-    assert me.has_left(1)
+    agents(1).close()
+    assert comes_true(lambda: me.has_left(1))
     agents(1, restarts=1)
-    while me.has_left(1) and time.monotonic() < until:
-        time.sleep(0.01)
-    assert not me.has_left(1)
+    assert comes_true(lambda: not me.has_left(1))
+
+
+def test_who_serves_the_book_stays_until_the_others_have_read_that_it_leaves(agents):
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        endpoint = f"127.0.0.1:{free.getsockname()[1]}"
+    server = agents(0, book=endpoint, serves_book=True)
+    me = agents(1, book=endpoint)
+    assert comes_true(lambda: me._connection.book.connected)
+    server.close()
+    assert me.has_left(0)
 
 
 def test_without_a_book_nobody_is_known_to_have_left():

@@ -98,7 +98,7 @@ class Agent:
         return 0.0 if self.returns else self.run.meet
 
     def has_left(self, peer: int) -> bool:
-        """Say whether a neighbour is known to have ended; one that has died, or is started again, has not."""
+        """Say whether a neighbour is known to have ended well; one that failed or died may be started again."""
         return self._connection.has_left(peer)
 
     @property
@@ -170,7 +170,7 @@ class Agent:
         book = self._connection.book
         if book is not None:
             book.post(f"status/{self.rank}", {**self._status, "seconds": time.monotonic() - self._begun})
-        self._connection.close()
+        self._connection.close(done=self._status["done"])
 
     def __enter__(self) -> "Agent":
         return self

@@ -214,8 +214,9 @@ class _Line:
         sent: dict[str, bytes] = {}
         present: set[str] = set()
         while True:
-            self._push(store, sent)  # also after `close`, for what was posted just before
-            if not self._book.serves(self):
+            ends = not self._book.serves(self)  # asked first: what is posted before `close` is pushed once more below
+            self._push(store, sent)
+            if ends:
                 return
             self._fetch(store, present)
             self.progress, self.ready = time.monotonic(), True

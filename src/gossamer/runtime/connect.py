@@ -1,7 +1,8 @@
 """An agent's links: from what its run says to the transports and the address book."""
 
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,22 +27,28 @@ class Connection:
     transport: Transport
     book: "Book | None"
     server: "BookServer | None"  # of the book, where this agent serves it
-    rank: int = 0
-    address: Mapping[str, Any] = field(default_factory=dict)  # as the others know it
+    run: Run
+    address: Mapping[str, Any]  # as the others know it; the incarnation in it is the time at which this agent came
 
     def has_left(self, peer: int) -> bool:
-        """Say whether a peer has ended, as it says itself; one that has died says nothing."""
-        found = None if self.book is None else self.book.read(f"address/{peer}")
-        return found is not None and bool(found.get("left"))
+        """Say whether a peer has ended well since this agent came; a run of the same name may have left its book."""
+        left = (_address(self.book, peer) or {}).get("left")
+        return isinstance(left, int) and left > self.address["incarnation"]
 
-    def close(self) -> None:
-        """Give up all of it, and say so."""
-        self.transport.close()
-        if self.book is not None:
-            self.book.post(f"address/{self.rank}", {**self.address, "left": True})
-            self.book.close()
-        if self.server is not None:
-            self.server.close()
+    def close(self, *, done: bool = False) -> None:
+        """Give up all of it; one that is done says so, others may be started again."""
+        try:
+            self.transport.close()
+        finally:
+            if self.book is not None:
+                if done:
+                    self.book.post(f"address/{self.run.rank}", {**self.address, "left": time.time_ns()})
+                self.book.close()
+            if self.server is not None:
+                from gossamer.runtime.book import PERIOD
+
+                time.sleep(2 * PERIOD if done else 0)  # so that the others, who look that often, see it
+                self.server.close()
 
 
 def connect(run: Run, network: Network, incarnation: int) -> Connection:
@@ -80,7 +87,7 @@ def connect(run: Run, network: Network, incarnation: int) -> Connection:
     if run.faults:
         faults = parse_faults(run.faults, run.agents)
         links = Faulty(links, faults, run.rank, run.seed, restarts=run.restarts)
-    return Connection(links, book, server, run.rank, address)
+    return Connection(links, book, server, run, address)
 
 
 def _serve(run: Run, key: bytes | None) -> "BookServer":
@@ -97,11 +104,15 @@ def _open_book(run: Run, key: bytes | None) -> "Book":
     return Book(run.book, run.run, run.rank, key)
 
 
+def _address(book: "Book | None", peer: int) -> dict[str, Any] | None:
+    return None if book is None else book.read(f"address/{peer}")
+
+
 def _endpoint(book: "Book | None", peer: int) -> str | None:
-    found = None if book is None else book.read(f"address/{peer}")
+    found = _address(book, peer)
     return None if found is None else found.get("endpoint")
 
 
 def _same_host(book: "Book | None", run: Run, peer: int) -> bool | None:
-    found = None if book is None else book.read(f"address/{peer}")
+    found = _address(book, peer)
     return None if found is None else found.get("host") == run.host

@@ -191,9 +191,9 @@ class Node:
             self._transport.flush(FAREWELL)
 
     def _meet(self) -> None:
-        """Wait for the neighbours' first messages, so that agents begin together; for a while, and those who are there.
+        """Wait a while for the neighbours' first messages, so that agents begin together.
 
-        In a short run a neighbour may have ended before this agent has heard of it.
+        Not for those who have left: in a short run one may have ended before this agent has heard of it.
         """
         agent = self.agent
         until = time.monotonic() + agent.meet
