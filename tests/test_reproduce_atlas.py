@@ -66,7 +66,7 @@ def test_the_tables_have_seeds_rates_and_what_is_missing():
 
 def test_the_sentence_names_the_nearest_and_the_last():
     told = atlas_sentence(section_of())
-    nearest = "dm-asgd -0.2, dsgt -0.4, c-asgd -1.0; last is pc-asgd/theta=pv, -8.0 (points, of 5)."
+    nearest = "dm-asgd -0.2, dsgt -0.4, c-asgd -1.0; last is pc-asgd/theta=pv -8.0 (points, of 5)."
     assert f"At tau 20, iid, nearest to the synchronous run: {nearest}" in told
     assert "At tau 100, dirichlet:0.3, nearest" in told
     assert "not been run" in atlas_sentence(section_of({"d-asgd": 1.0}))
@@ -119,3 +119,4 @@ def test_page_picture_and_summary_show_it():
     assert len(numbers) == len(LOST) * 9 and numbers.count("74.0") == 1  # d-asgd at tau 20
     summary = to_summary({"delay-atlas": [section]}, picture=False)
     assert "\n".join(nearest_table(section)) in summary
+    assert "Not run: " in summary and "sdm-asgd" in summary.partition("Not run: ")[2]

@@ -199,10 +199,13 @@ def test_seeds_are_averaged_over_the_epochs_at_which_all_were_looked_at():
     alone = {"epoch": [30.0], "accuracy": [0.7], "predict": [[0.3, None]]}
     both = Outcome(cell, [record(cell, 0, 0.5, history=watched), record(cell, 1, 0.7, history=alone)])
     assert both.curve("accuracy") == ([30.0], [pytest.approx(0.6)])
-    assert both.predict_shares() == [[pytest.approx(0.4), None]]
+    assert both.predict_shares() == ([30.0], [[pytest.approx(0.4), None]])
     one = Outcome(cell, both.records[:1])
     assert one.curve("accuracy") == ([0.0, 3.0, 30.0], [0.1, 0.2, 0.5])
-    assert one.predict_shares() == [[0.9, 0.7], [0.5, None]]
+    assert one.predict_shares() == ([3.0, 30.0], [[0.9, 0.7], [0.5, None]])
+    ended = {"epoch": [0.0, 3.0], "accuracy": [0.1, 0.2], "predict": [None, [0.7, 0.5]]}  # early
+    some = Outcome(cell, [both.records[0], record(cell, 1, 0.2, history=ended)])
+    assert some.predict_shares() == ([3.0], [[pytest.approx(0.8), pytest.approx(0.6)]])
 
 
 @pytest.mark.parametrize(("seconds", "word"), [(1.17, HOLDS), (1.6, ORDER), (0.9, FAILS)])

@@ -150,15 +150,18 @@ def test_the_summary_has_ours_beside_the_rival_that_loses_least():
 
     section = section_of(accuracy)
     there = {place: outcome for place, outcome in section.outcomes.items() if "preresnet:110" not in place[1]}
+    deep, rival = (OURS, f"{NETS[2]}, iid, tau 20"), ("D-ASGD", f"{NETS[0]}, iid, tau 20")
+    there[deep] = section.outcomes[deep]
+    there[rival] = dataclasses.replace(there[rival], records=there[rival].records[:2])
     section = dataclasses.replace(section, outcomes=there)
     lines = recommended_table(section)
     assert lines[0] == "| SDM-ASGD loses | tau 20, at most 0.3 | nearest rival | tau 60, at most 0.5 | nearest rival |"
     cells = {line.split("|")[1].strip(): line.split(" | ")[1:] for line in lines[2:]}
     assert list(cells) == [f"{net}, {part}" for net in NETS for part in ("iid", "dirichlet:0.3")]
-    ours = "0.10 ± 0.00"
-    assert cells[f"{NETS[0]}, iid"] == [ours, "D-ASGD 2.00 ± 0.00", ours, "C-ASGD 1.00 ± 0.00 |"]
+    ours = "0.10 ± 0.00 (3)"
+    assert cells[f"{NETS[0]}, iid"] == [ours, "D-ASGD 2.00 ± 0.00 (2)", ours, "C-ASGD 1.00 ± 0.00 (3) |"]
     assert cells[f"{NETS[1]}, iid"] == [ours, "-", ours, "- |"]
-    assert cells[f"{NETS[2]}, iid"] == ["not run", "-", "not run", "- |"]
+    assert cells[f"{NETS[2]}, iid"] == ["no synchronous run", "-", "not run", "- |"]
     assert "\n".join(lines) in to_summary({"recommended": [section]}, picture=False)
 
 

@@ -57,12 +57,12 @@ def atlas_sentence(section: Section) -> str:
 
 
 def _nearest(chart: Chart, delay: int) -> str:
-    rows = _ranked(chart, delay)
-    if not rows:
+    ranked = _ranked(chart, delay)
+    if not ranked:
         return ""
-    listed = ", ".join(rows[:NEAREST])
-    last = f"; last is {rows[-1].replace(' ', ', ')}" if len(rows) > NEAREST else ""
-    return f"At tau {delay}, {chart.part}, nearest to the synchronous run: {listed}{last} (points, of {len(rows)})."
+    listed = ", ".join(ranked[:NEAREST])
+    last = f"; last is {ranked[-1]}" if len(ranked) > NEAREST else ""
+    return f"At tau {delay}, {chart.part}, nearest to the synchronous run: {listed}{last} (points, of {len(ranked)})."
 
 
 def _ranked(chart: Chart, delay: int) -> list[str]:

@@ -160,8 +160,7 @@ def _cluster_lines(outcome: Outcome | None) -> list[tuple[list[float], list[floa
     """Return epochs and shares of each cluster."""
     if outcome is None:
         return []
-    shares = outcome.predict_shares()
-    epochs = outcome.records[0]["history"]["epoch"][-len(shares) :] if shares else []
+    epochs, shares = outcome.predict_shares()
     clusters = zip(*shares, strict=True)
     return [
         (

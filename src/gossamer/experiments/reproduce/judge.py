@@ -38,7 +38,8 @@ def notes_on(section: Section) -> str:
 
 
 def _rates_note(section: Section) -> str:
-    open_ones = sum(outcome.cell.tentative for outcome in section.outcomes.values())
+    open_ones = {outcome.cell.key for outcome in section.outcomes.values() if outcome.cell.tentative}
     if not open_ones:
         return ""
-    return f" In {counted(open_ones, 'place', 'places')} the rate is still looked for (with a question mark)."
+    places = counted(len(open_ones), "place", "places")
+    return f" In {places} the rate is still looked for (on the page with a question mark)."

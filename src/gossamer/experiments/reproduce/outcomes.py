@@ -78,10 +78,11 @@ class Outcome:
         at_server = settings.options.get("server_momentum")
         return f"server m {at_server:g}" if at_server else f"m {settings.momentum:g}"
 
-    def predict_shares(self) -> list[list[float | None]]:
-        """Return the share of predicting steps at each evaluation, for each cluster: means over seeds."""
-        _, rows = self._over_epochs("predict")
-        return [[_mean(shares) for shares in zip(*of_seeds, strict=True)] for of_seeds in rows if all(of_seeds)]
+    def predict_shares(self) -> tuple[list[float], list[list[float | None]]]:
+        """Return the epochs and the shares of predicting steps, for each cluster: means over seeds."""
+        rows = zip(*self._over_epochs("predict"), strict=True)
+        told = {epoch: of_seeds for epoch, of_seeds in rows if all(of_seeds)}  # nothing is chosen before the first step
+        return list(told), [[_mean(shares) for shares in zip(*of_seeds, strict=True)] for of_seeds in told.values()]
 
     def curve(self, name: str) -> tuple[list[float], list[float]]:
         """Return the epochs and the means over seeds of a column of the history."""

@@ -149,7 +149,7 @@ def _shares(outcome: Outcome | None) -> str:
     share = None if outcome is None else last_share(outcome)
     if outcome is None or share is None:
         return ""
-    clusters = ", ".join("-" if value is None else f"{value:.2f}" for value in outcome.predict_shares()[-1])
+    clusters = ", ".join("-" if value is None else f"{value:.2f}" for value in outcome.predict_shares()[1][-1])
     return f"{share:.3f} ({clusters})"
 
 

@@ -11,7 +11,7 @@ from gossamer.experiments.reproduce.losses import LIMITS, Loss, losses, place_of
 from gossamer.experiments.reproduce.outcomes import Section
 from gossamer.experiments.reproduce.recipe import CEILING, make_cell
 from gossamer.experiments.reproduce.scales import DEEP, FIRST_MODEL, Scale, Setting, at_length
-from gossamer.experiments.reproduce.verdict import FAILS, HOLDS, OPEN, Verdict, counted, seeds_note
+from gossamer.experiments.reproduce.verdict import FAILS, HOLDS, OPEN, Verdict, counted
 
 OURS, MATCHED, UNDAMPED, BASELINE = "SDM-ASGD", "DM-ASGD", "DM-ASGD, undamped", "D-ASGD"
 WITHOUT_DELAY = "SDM-ASGD, no delay"  # what its damping does by itself
@@ -82,7 +82,7 @@ def judge_recommended(section: Section) -> Verdict:
         word,
         f"{word[:1].upper()}{word[1:]}: {OURS} loses no more to the synchronous run than it may in "
         f"{within} of {counted(len(ours), 'case', 'cases')}{rest}{_unclear(ours)}. "
-        f"Farthest from its limit is {worst}.{_bytes(section)}{seeds_note(section)}",
+        f"Farthest from its limit is {worst}.{_bytes(section)}",
         f"{within} of {len(ours)}" + (f", {missing} not run" if missing else ""),
     )
 
@@ -116,9 +116,14 @@ def recommended_table(section: Section) -> list[str]:
     lines = [f"| {OURS} loses | {' | '.join(heads)} |", f"|---|{'---:|---|' * len(LIMITS)}"]
     for place in dict.fromkeys(map(place_of, section.columns)):
         cells = []
-        for column in (name for name in section.columns if place_of(name) == place):
-            cells.append(ours[column].text if column in ours else "not run")
+        for column in (f"{place}, tau {delay}" for delay in LIMITS):
+            alone = "no synchronous run" if (OURS, column) in section.outcomes else "not run"
+            cells.append(_with_seeds(ours[column]) if column in ours else alone)
             near = min(rivals.get(column, []), key=lambda each: each[0].points, default=None)
-            cells.append("-" if near is None else f"{near[1]} {near[0].text}")
+            cells.append("-" if near is None else f"{near[1]} {_with_seeds(near[0])}")
         lines.append(f"| {place} | {' | '.join(cells)} |")
     return lines
+
+
+def _with_seeds(loss: Loss) -> str:
+    return f"{loss.text} ({loss.seeds})"

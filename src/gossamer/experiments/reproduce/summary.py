@@ -29,10 +29,14 @@ HEADINGS: dict[str, Callable[[float], bool]] = {  # by the share of comparisons 
     "What does not hold": lambda share: share == 0,
 }
 BEYOND_KINDS: dict[str, tuple[str, Callable[[Section], list[str]]]] = {  # what their tables show
-    "atlas": ("Who comes nearest to a run that waits for everyone, of all rules that do not wait.", nearest_table),
+    "atlas": (
+        "Who comes nearest to a run that waits for everyone, of those that do not wait. Where there is one seed, a "
+        "point more or less says little.",
+        nearest_table,
+    ),
     "target": (
-        "Points lost to the synchronous run, seed by seed, by the recommended rule at the synchronous run's rate and "
-        "by the rival that loses least at its own.",
+        "Points lost to the synchronous run, seed by seed (number of seeds), by the recommended rule at the "
+        "synchronous run's rate and by the rival that loses least at its own.",
         recommended_table,
     ),
 }
@@ -94,10 +98,11 @@ def _link(section: Section) -> str:
 def _beyond(section: Section) -> list[str]:
     """Return what goes beyond the paper: what it is, a table, and what is still open."""
     about, table = BEYOND_KINDS[section.recipe.kind]
-    told = f"{_verdict(judge(section)).capitalize()}. " if has_verdict(section.recipe) else ""
-    notes = notes_on(section).strip()
-    lines = [_wrapped(f"{_link(section)}. {told}{about}", indent=""), "", *table(section), ""]
-    return [*lines, _wrapped(notes, indent=""), ""] if notes else lines
+    told, notes = ([sentence_of(section)], []) if has_verdict(section.recipe) else ([], [notes_on(section).strip()])
+    missing = [row for row in section.rows if all(place[0] != row for place in section.outcomes)]
+    notes += [f"Not run: {', '.join(missing)}."] if missing else []
+    lines = [_wrapped(" ".join([f"{_link(section)}.", *told, about]), indent=""), "", *table(section), ""]
+    return [*lines, _wrapped(" ".join(notes).strip(), indent=""), ""] if any(notes) else lines
 
 
 def _findings(leads: list[Section]) -> list[str]:

@@ -151,7 +151,7 @@ def judge_choice(section: Section) -> Verdict:
 
 def last_share(outcome: Outcome) -> float | None:
     """Return the share of predicting steps in the last interval, the mean over clusters."""
-    shares = outcome.predict_shares()
+    _, shares = outcome.predict_shares()
     known = [share for share in shares[-1] if share is not None] if shares else []
     return statistics.fmean(known) if known else None
 
