@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from gossamer.cli.interrupt import Interrupt
+from gossamer.cli.reproduce_view import time_left
 from gossamer.experiments.reproduce import run as runs
 from gossamer.experiments.reproduce.campaign import Campaign, unique
 from gossamer.experiments.reproduce.cells import chosen
@@ -190,6 +191,15 @@ def test_ctrl_c_keeps_what_was_run_and_ends_with_130(command, tiny, without_page
     monkeypatch.setattr("gossamer.cli.reproduce.Interrupt", Interrupt)
     rest = command.well("reproduce", "table-4", "--protocol", "paper", "--only", "theta 0.3", "--json").document
     assert rest["runs"] == 1 and rest["done"] == 1 and rest["made_now"] == 0
+
+
+@pytest.mark.parametrize(
+    ("scale", "device", "warned"), [("smoke", "cpu", False), ("quick", "cpu", True), ("quick", "cuda", False)]
+)
+def test_whoever_has_no_gpu_is_warned_before_the_large_runs(tmp_path, scale, device, warned):
+    cells = cells_of("table-4", scale, ["paper"])
+    told = time_left(Campaign(cells, 1, SCALES[scale], Store(tmp_path), tmp_path, device), len(cells))
+    assert told.startswith("time left: unknown") and ("meant for a GPU" in told) == warned
 
 
 def test_time_left_comes_from_stored_runs_of_the_same_kind(command, tiny, without_pages, tmp_path):

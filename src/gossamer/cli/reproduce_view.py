@@ -54,6 +54,7 @@ def time_left(campaign: Campaign, missing: int) -> str:
         return "nothing is missing"
     seconds, unknown = campaign.estimate()
     if not seconds:
-        return "time left: unknown"
+        slow = campaign.device == "cpu" and campaign.scale.name != "smoke"
+        return "time left: unknown" + ("; such runs are meant for a GPU, and take long without one" if slow else "")
     minutes = f"about {seconds / 60:.0f} minutes" if seconds >= 90 else f"about {seconds:.0f} s"
     return f"time left: {minutes}" + (f", and {unknown} runs of which it is unknown" if unknown else "")
