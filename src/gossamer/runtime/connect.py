@@ -31,7 +31,10 @@ class Connection:
     address: Mapping[str, Any]  # as the others know it; the incarnation in it is the time at which this agent came
 
     def has_left(self, peer: int) -> bool:
-        """Say whether a peer has ended well since this agent came; a run of the same name may have left its book."""
+        """Say whether a peer has ended well since this agent came; a run of the same name may have left its book.
+
+        Two hosts' clocks may differ: a peer that seems to have left before this agent came counts as being there.
+        """
         left = (_address(self.book, peer) or {}).get("left")
         return isinstance(left, int) and left > self.address["incarnation"]
 

@@ -26,7 +26,7 @@ def judge(section: Section) -> Verdict:
 
 
 def sentence_of(section: Section) -> str:
-    """Return what the page says first."""
+    """Return what the page says first, and the summary where there is a verdict."""
     if has_verdict(section.recipe):
         return judge(section).sentence + _rates_note(section)
     return atlas_sentence(section) + notes_on(section)
