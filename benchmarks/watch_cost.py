@@ -22,8 +22,8 @@ from pathlib import Path
 
 import torch
 
-from gossamer.engine.folder import RunFolder
-from gossamer.engine.settings import make_settings
+from gossamer.run.folder import RunFolder
+from gossamer.run.settings import make_settings
 from gossamer.engine.training import Training
 
 BLOCK = 2.0  # seconds watched, then not watched

@@ -8,13 +8,13 @@ import re
 import statistics
 from pathlib import Path
 
-from gossamer.experiments.reproduce.outcomes import Outcome, make_section
-from gossamer.experiments.reproduce.page import to_text
-from gossamer.experiments.reproduce.recipe import ALGORITHMS
-from gossamer.experiments.reproduce.recipes import RECIPES
-from gossamer.experiments.reproduce.recommended import BASELINE, LIMITS, ROWS, UNDAMPED, WITHOUT_DELAY
-from gossamer.experiments.reproduce.scales import SCALES
-from gossamer.experiments.reproduce.store import Store
+from gossamer.paper.outcomes import Outcome, make_section
+from gossamer.paper.recipe import ALGORITHMS
+from gossamer.paper.recipes import RECIPES
+from gossamer.paper.recommended import BASELINE, LIMITS, ROWS, UNDAMPED, WITHOUT_DELAY
+from gossamer.paper.result_page import to_text
+from gossamer.paper.scales import SCALES
+from gossamer.paper.store import Store
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER / "choosing.md"

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import gossamer as gm
-from gossamer.experiments.style import GREY, styled
+from gossamer.report.style import GREY, styled
 
 FOLDER = Path(__file__).parent / "images" / "paper"
 DELAY, RATE, STEPS = 20, 0.01, 600

@@ -7,12 +7,12 @@ from torch import nn
 import gossamer as gm
 from gossamer.data import partition
 from gossamer.engine import Training
+from gossamer.engine.batch_feed import Feed
 from gossamer.engine.execution import EXECUTIONS, make_execution
 from gossamer.engine.execution.base import Setup
-from gossamer.engine.feed import Feed
 from gossamer.engine.gradients import TaskSource
-from gossamer.engine.settings import make_settings
 from gossamer.nn import make_model
+from gossamer.run.settings import make_settings
 
 N, BATCH = 3, 5
 PURPOSES = ("batches", "fresh-batches")

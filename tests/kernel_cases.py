@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from gossamer.nn import kernels, make_model, stack
+from gossamer.nn.kernels.batch_norm import Norm
 from gossamer.nn.kernels.dense import DenseBlock, DenseNorms
-from gossamer.nn.kernels.norms import Norm
 from gossamer.nn.kernels.unit import Unit
 
 DEVICE = "".join(sys.argv[2:3]) or "cpu"

@@ -6,7 +6,7 @@ from torch import nn
 import gossamer as gm
 from gossamer.data import Batches, partition
 from gossamer.engine import Training
-from gossamer.engine.settings import make_settings
+from gossamer.run.settings import make_settings
 
 N, BATCH = 4, 6
 BASE = {"network": "clusters:2,2", "delay": "3", "batch": BATCH, "epochs": 8, "lr": 0.1, "dtype": "float64"}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.experiments.report.model import make_model
-from gossamer.experiments.report.read import read_runs
+from gossamer.report.page_model import make_model
+from gossamer.report.read_runs import read_runs
 from runs import begin
 
 

@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from gossamer.experiments.reproduce.cells import Cell, essence
-from gossamer.experiments.reproduce.recipes import RECIPES, cells_for
-from gossamer.experiments.reproduce.scales import PROTOCOLS, SCALES
+from gossamer.paper.cells import Cell, essence
+from gossamer.paper.recipes import RECIPES, cells_for
+from gossamer.paper.scales import PROTOCOLS, SCALES
 
 TINY = dataclasses.replace(SCALES["smoke"], epochs=7, evaluations=2, rates=(0.03, 0.3))
 

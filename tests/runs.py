@@ -3,8 +3,8 @@
 import re
 
 from gossamer.engine import Training
-from gossamer.engine.folder import RunFolder
-from gossamer.engine.settings import make_settings
+from gossamer.run.folder import RunFolder
+from gossamer.run.settings import make_settings
 
 SHORT = {"epochs": 2, "model": "linear"}
 BASE = {"model": "linear", "epochs": 3, "delay": "5", "lr": 0.1, "eval_every": 5}  # 36 steps, evaluated at 5, 10, …

@@ -6,16 +6,16 @@ import pytest
 import torch
 
 import gossamer as gm
+from gossamer.bench import CASES, gossip, make_plan
+from gossamer.bench.floor import elements_moved
+from gossamer.bench.measure import Contestant, Race, Timing, copy_rate
+from gossamer.bench.rival_steps import NaiveLoop, OneModel, Vmapped
+from gossamer.bench.scale import over_base
+from gossamer.bench.speed import compared
+from gossamer.bench.workloads import SEED, Workload
 from gossamer.engine.execution import make_execution
 from gossamer.engine.execution.base import Setup
 from gossamer.engine.simulation import Simulation
-from gossamer.experiments.bench import CASES, gossip, make_plan
-from gossamer.experiments.bench.floor import elements_moved
-from gossamer.experiments.bench.measure import Contestant, Race, Timing, copy_rate
-from gossamer.experiments.bench.rivals import NaiveLoop, OneModel, Vmapped
-from gossamer.experiments.bench.scale import over_base
-from gossamer.experiments.bench.speed import compared
-from gossamer.experiments.bench.workloads import SEED, Workload
 from gossamer.nn import make_model
 
 PLAN = make_plan("cpu", None, None, quick=True)

@@ -8,11 +8,11 @@ import pytest
 
 import gossamer as gm
 from command import Command
-from gossamer.experiments.bench import gossip
-from gossamer.experiments.bench.render import to_markdown, to_text_table
-from gossamer.experiments.bench.results import device_name, load_all, path_of, save
-from gossamer.experiments.bench.speed import GOSSIPY, OURS
-from gossamer.experiments.bench.workloads import Workload
+from gossamer.bench import gossip
+from gossamer.bench.render import to_markdown, to_text_table
+from gossamer.bench.speed import GOSSIPY, OURS
+from gossamer.bench.workloads import Workload
+from gossamer.run.machine import device_name, load_all, path_of, save
 
 QUICK = ("bench", "--device", "cpu", "--quick")
 

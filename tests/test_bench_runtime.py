@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from fleet import fresh_run_id
+from gossamer.bench import CASES, choose_cases, make_plan, runtime
+from gossamer.bench.render import to_facts, to_text_table
+from gossamer.bench.request import Request
+from gossamer.bench.runtime_cases import MIXING, SHARED, SOCKETS, Message, Tally, to_rows, without_one
+from gossamer.bench.runtime_fleet import Fleet
+from gossamer.bench.runtime_worker import Gossip, Mixing, measure, private_memory
 from gossamer.errors import UserError
-from gossamer.experiments.bench import CASES, choose_cases, make_plan, runtime
-from gossamer.experiments.bench.plan import Plan
-from gossamer.experiments.bench.render import to_facts, to_text_table
-from gossamer.experiments.bench.runtime import MIXING, SHARED, SOCKETS, Message, Tally, to_rows, without_one
-from gossamer.experiments.bench.runtime_fleet import Fleet
-from gossamer.experiments.bench.runtime_worker import Gossip, Mixing, measure, private_memory
 from gossamer.runtime.transport.shared import remove_leftovers
 from launching import alive
 
@@ -211,4 +211,4 @@ def test_it_runs_when_it_is_asked_for_and_on_a_cpu_alone(command):
     assert "did you mean 'runtime'" in command.refused("bench", "runtim", "--device", "cpu")
     assert "runtime" not in [one.name for one in choose_cases(None, PLAN)]
     with pytest.raises(UserError, match="--device cpu"):
-        choose_cases("runtime", Plan("cuda", "float32"))
+        choose_cases("runtime", Request("cuda", "float32"))

@@ -13,7 +13,7 @@ from torch.distributed import TCPStore
 
 from gossamer.errors import UserError
 from gossamer.runtime.book import PATIENCE, Book, _Line, serve_book
-from gossamer.runtime.records import MOST_BYTES, Record, seal
+from gossamer.runtime.directory.entries import MOST_BYTES, Record, seal
 from waiting import until
 
 KEY = bytes(range(32))

@@ -13,7 +13,7 @@ import pytest
 import gossamer as gm
 import runs
 from checkpoints import loaded, same, saved, spoil, state
-from gossamer.engine.folder import RunFolder
+from gossamer.run.folder import RunFolder
 from gossamer.state import checkpoint
 from gossamer.state.checkpoint import Checkpoints, load_checkpoint
 

@@ -8,9 +8,9 @@ from torch import nn
 
 import gossamer as gm
 from gossamer.data import PARTITIONS, Batches, load_digits, partition
+from gossamer.engine.batch_feed import Feed
 from gossamer.engine.execution import make_execution
 from gossamer.engine.execution.base import Setup
-from gossamer.engine.feed import Feed
 from gossamer.engine.gradients import TaskSource
 from gossamer.engine.metrics import Evaluator
 from gossamer.nn import FlatModule, make_model

@@ -9,9 +9,9 @@ import pytest
 from matplotlib.figure import Figure
 
 import gossamer as gm
-from gossamer.experiments import progress as progress_module
-from gossamer.experiments.html import bar, sparkline, table
-from gossamer.network.drawing import LATE
+from gossamer.report.network_html import LATE
+from gossamer.train import progress as progress_module
+from gossamer.train.notebook_html import bar, sparkline, table
 
 SHORT = {"model": "linear", "epochs": 2, "lr": 0.1, "eval_every": 6}
 
@@ -217,7 +217,7 @@ def test_elsewhere_nothing_is_shown_unless_asked_for(capsys):
 def test_on_a_terminal_a_bar_is_shown_when_asked_for(monkeypatch):
     from rich.console import Console
 
-    from gossamer.experiments import bars
+    from gossamer.train import bars
 
     terminal = Console(force_terminal=True, width=100, record=True, file=io.StringIO())
     monkeypatch.setattr(bars, "err", terminal)

@@ -9,7 +9,7 @@ import pytest
 
 from gossamer.algorithms import algorithm_names, describe_algorithms
 from gossamer.cli.main import app
-from gossamer.engine.settings import SETTING_NAMES
+from gossamer.run.settings import SETTING_NAMES
 from pages import PAGES, ROOT, blocks
 
 PAPER = ("sync", "d-asgd", "p-asgd", "c-asgd", "pc-asgd")  # whose options are readings of the paper

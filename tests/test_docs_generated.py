@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 import gossamer as gm
-from gossamer.experiments.reproduce.atlas import charts_of
-from gossamer.experiments.reproduce.losses import LIMITS, losses
-from gossamer.experiments.reproduce.outcomes import make_section
-from gossamer.experiments.reproduce.recipes import RECIPES
-from gossamer.experiments.reproduce.recommended import MATCHED, OURS
-from gossamer.experiments.reproduce.scales import SCALES
-from gossamer.experiments.reproduce.store import Store
+from gossamer.paper.atlas import charts_of
+from gossamer.paper.losses import LIMITS, losses
+from gossamer.paper.outcomes import make_section
+from gossamer.paper.recipes import RECIPES
+from gossamer.paper.recommended import MATCHED, OURS
+from gossamer.paper.scales import SCALES
+from gossamer.paper.store import Store
 from pages import HEADING, ROOT, blocks
 
 DOCS = ROOT / "docs"

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 import gossamer as gm
-from gossamer.engine.settings import make_settings
 from gossamer.engine.training import Training
 from gossamer.errors import UserError
+from gossamer.run.settings import make_settings
 from gossamer.tasks import make_task
 from gossamer.theory import Function, FunctionProblem, TaskProblem, estimate_constants
 from gossamer.theory.hessian import diagonal, exact_gradient, hessian, spectral_norm

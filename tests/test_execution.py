@@ -23,7 +23,7 @@ from executions import (
 )
 from gossamer.engine import Training
 from gossamer.engine.execution import EXECUTIONS, make_execution
-from gossamer.engine.settings import make_settings
+from gossamer.run.settings import make_settings
 
 
 class Assigns(nn.Module):

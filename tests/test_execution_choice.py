@@ -26,7 +26,7 @@ from executions import (
 )
 from gossamer.engine import Training, assembly
 from gossamer.engine.execution import EXECUTIONS, choice, choose_execution, make_execution
-from gossamer.engine.settings import make_settings
+from gossamer.run.settings import make_settings
 
 
 class Decides(nn.Module):

@@ -13,7 +13,7 @@ import pytest
 
 from gossamer.algorithms import algorithm_names, parse_algorithm
 from gossamer.engine import Training
-from gossamer.engine.settings import make_settings
+from gossamer.run.settings import make_settings
 
 GOLDEN = Path(__file__).parent / "golden" / "core.json"
 REWRITE = os.environ.get("GOSSAMER_REWRITE_GOLDEN") == "1"

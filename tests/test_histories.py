@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gossamer.engine import Training
-from gossamer.engine.folder import RunFolder
-from gossamer.engine.settings import make_settings
+from gossamer.run.folder import RunFolder
+from gossamer.run.settings import make_settings
 from gossamer.state.history import Drift, Ring
 from runs import outcome
 

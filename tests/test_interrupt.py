@@ -16,8 +16,8 @@ import pytest
 import gossamer as gm
 from command import files_under
 from gossamer.cli.interrupt import Interrupt
-from gossamer.engine.folder import RunFolder
 from gossamer.engine.metrics import Evaluator
+from gossamer.run.folder import RunFolder
 from runs import Crash, begin, crashing_at, outcome
 from waiting import until
 
@@ -150,7 +150,7 @@ def _lines(path):
 WAITS_TO_BE_TOLD = """
 import pathlib, time
 from gossamer.cli.main import main
-from gossamer.engine.folder import RunFolder
+from gossamer.run.folder import RunFolder
 rows, append = [], RunFolder.append
 def append_and_wait(folder, row):
     append(folder, row)

@@ -11,7 +11,7 @@ import pytest
 from gossamer.runtime.book import Book, serve_book
 from gossamer.runtime.environment import Run
 from gossamer.runtime.launch import processes
-from gossamer.runtime.launch.board import Board
+from gossamer.runtime.launch.agent_posts import Board
 from gossamer.runtime.launch.processes import Launcher
 from launching import Events, alive, lines_of, lives, make_plan, pids
 from waiting import until
@@ -23,7 +23,7 @@ def test_every_agent_is_told_who_it_is(tmp_path, monkeypatch):
     monkeypatch.setenv("GOSSAMER_COMPRESS", "bf16")  # of a run around this one
     monkeypatch.setenv("OMP_NUM_THREADS", "")
     monkeypatch.delenv("OMP_NUM_THREADS")
-    monkeypatch.setattr("gossamer.runtime.launch.plan.cores", lambda: 7)
+    monkeypatch.setattr("gossamer.runtime.launch.job.cores", lambda: 7)
     watcher = Events(0)
     plan = make_plan(tmp_path, "print('hello', *sys.argv[1:]); print('cut', end='')", 3, arguments=("--x", "a b"))
     report = Launcher(plan, watcher).run()
@@ -147,7 +147,7 @@ def test_agents_that_fail_after_steps_have_no_mistake_in_common(tmp_path):
 
 
 def test_the_last_words_of_agents_are_waited_for_a_moment(monkeypatch):
-    monkeypatch.setattr("gossamer.runtime.launch.board.LAST_LOOK", 60.0)  # a slow machine's moment
+    monkeypatch.setattr("gossamer.runtime.launch.agent_posts.LAST_LOOK", 60.0)  # a slow machine's moment
     server = serve_book("127.0.0.1")
     client, board = Book(server.endpoint, "x", 0), Board(Run(agents=3, run="x", book=server.endpoint))
     try:

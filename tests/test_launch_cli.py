@@ -11,7 +11,7 @@ import pytest
 
 import gossamer as gm
 from command import files_under
-from gossamer.runtime.launch.family import family
+from gossamer.runtime.launch.process_family import family
 from launching import alive, in_a_shell, lives, pids, write_script
 from waiting import until
 

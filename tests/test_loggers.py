@@ -16,10 +16,10 @@ import pytest
 
 import gossamer as gm
 from flight import SOURCE
-from gossamer.engine.folder import RunFolder
-from gossamer.engine.settings import make_settings
-from gossamer.experiments.loggers import flat, logged, spreadsheet
-from gossamer.experiments.loggers.flat import flatten
+from gossamer.run.folder import RunFolder
+from gossamer.run.settings import make_settings
+from gossamer.train.loggers import flat, logged, spreadsheet
+from gossamer.train.loggers.flat_rows import flatten
 
 SHORT = ("--epochs", 2, "--delay", 5, "--model", "linear", "--eval-every", 6, "--network", "clusters:2,2")
 

@@ -12,10 +12,10 @@ from gossamer.algorithms import algorithm_names
 from gossamer.engine import Training
 from gossamer.engine.execution import make_execution
 from gossamer.engine.execution.base import Setup
-from gossamer.engine.memory import Memory, check_fits, estimate, free_bytes, in_words
-from gossamer.engine.settings import make_settings
+from gossamer.engine.memory_need import Memory, check_fits, estimate, free_bytes, in_words
 from gossamer.errors import UserError
 from gossamer.nn import make_model
+from gossamer.run.settings import make_settings
 
 N = 4
 BASE = {"network": "clusters:2,2", "batch": 4, "epochs": 4, "execution": "vmap"}
@@ -169,7 +169,7 @@ MB = 10**6
 
 def refusal(monkeypatch, free, device="cpu", **sizes):
     memory = Memory(**{"states": 0, "histories": 0, "activations": 0, "data": 0} | sizes)
-    monkeypatch.setattr("gossamer.engine.memory.free_bytes", lambda asked: free if asked == device else None)
+    monkeypatch.setattr("gossamer.engine.memory_need.free_bytes", lambda asked: free if asked == device else None)
     with pytest.raises(gm.UserError) as error:
         check_fits(memory, device)
     text = str(error.value)
@@ -217,10 +217,10 @@ def test_large_activations_call_for_a_smaller_batch(monkeypatch):
 def test_what_fits_and_what_nobody_knows_is_let_through(monkeypatch):
     memory = Memory(states=MB, histories=MB, activations=MB, data=MB)
     for free in (4 * MB, None):
-        monkeypatch.setattr("gossamer.engine.memory.free_bytes", lambda device, free=free: free)
+        monkeypatch.setattr("gossamer.engine.memory_need.free_bytes", lambda device, free=free: free)
         check_fits(memory, "cpu")
     beside = dataclasses.replace(memory, histories_on_host=True)
-    monkeypatch.setattr("gossamer.engine.memory.free_bytes", lambda device: 3 * MB)
+    monkeypatch.setattr("gossamer.engine.memory_need.free_bytes", lambda device: 3 * MB)
     check_fits(beside, "cuda")
 
 
@@ -228,14 +228,14 @@ def test_the_remedy_that_is_named_makes_the_run_fit(monkeypatch):
     values = {"algorithm": "pc-asgd", "delay": "7"}
     needed = training(**values).memory
     free = needed.on_device - needed.histories // 2
-    monkeypatch.setattr("gossamer.engine.memory.free_bytes", lambda device: free)
+    monkeypatch.setattr("gossamer.engine.memory_need.free_bytes", lambda device: free)
     with pytest.raises(gm.UserError, match="use --history bf16"):
         training(**values)
     assert training(**values, history="bf16").memory.on_device == free
 
 
 def test_a_run_that_does_not_fit_is_refused_and_writes_nothing(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("gossamer.engine.memory.free_bytes", lambda device: 1000)
+    monkeypatch.setattr("gossamer.engine.memory_need.free_bytes", lambda device: 1000)
     flags = ("--model", "linear", "--epochs", 2, "--delay", 5)
     text = Command(capsys).refused("train", *flags, "--out", tmp_path / "run")
     assert "this run needs about " in text and "cpu has 1 kB free; use " in text

@@ -4,7 +4,7 @@ from hypothesis import given
 
 from gossamer.runtime.message import checksum, unpack_header
 from gossamer.runtime.transport.base import KEPT
-from gossamer.runtime.transport.outbox import Outbox
+from gossamer.runtime.transport.sent_messages import Outbox
 from peers import payload, stamp
 
 LENGTH, AGENTS = 24, 4

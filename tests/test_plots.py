@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 
 import gossamer as gm
 from gossamer.errors import UserError
-from gossamer.experiments.plots import draw_curves, draw_network, draw_overview, write_plots
-from gossamer.experiments.ranking import draw_ranking
-from gossamer.experiments.runs import Run
-from gossamer.experiments.style import COLOURS, DASHES, MARKERS
-from gossamer.network.layout import lay_out
+from gossamer.report.network_layout import lay_out
+from gossamer.report.plots import draw_curves, draw_network, draw_overview, write_plots
+from gossamer.report.ranking import draw_ranking
+from gossamer.report.runs import Run
+from gossamer.report.style import COLOURS, DASHES, MARKERS
 
 NAN, INF = math.nan, math.inf
 

@@ -12,7 +12,7 @@ import pytest
 import gossamer as gm
 from flight import SOURCE
 from gossamer.algorithms import plugins, registry
-from gossamer.engine.settings import make_settings, read_settings
+from gossamer.run.settings import make_settings, read_settings
 
 RULE = '''
 from dataclasses import dataclass

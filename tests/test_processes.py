@@ -12,17 +12,18 @@ import torch
 import gossamer as gm
 from command import Command
 from flight import SOURCE
-from gossamer.engine.folder import RunFolder
-from gossamer.engine.outline import make_outline
-from gossamer.engine.settings import make_settings
-from gossamer.experiments.processes.records import AgentFolder
-from gossamer.experiments.processes.training import Processes, train
+from gossamer.run.agent_folder import AgentFolder
+from gossamer.run.folder import RunFolder
+from gossamer.run.plan import make_plan
+from gossamer.run.settings import make_settings
+from gossamer.runtime.launch.launch_settings import Processes
+from gossamer.train.processes.launched_training import train
 
 SETTINGS = {"network": "paper-1", "delay": "5", "lr": 0.1, "seed": 3, "batch": 16, "epochs": 8}
 
 
 def in_processes(folder, how=None, **settings):
-    made = make_outline(make_settings({**SETTINGS, **settings}))
+    made = make_plan(make_settings({**SETTINGS, **settings}))
     return train(made, RunFolder.create(folder, made.settings, made.network), how or Processes(engine="processes"))
 
 

@@ -8,7 +8,7 @@ import torch
 
 from flight import SOURCE
 from gossamer.runtime.environment import Run
-from gossamer.runtime.launch.plan import Plan
+from gossamer.runtime.launch.job import Job
 from gossamer.runtime.launch.processes import Launcher
 from test_engines_agree import CORE, make, worlds_of_processes
 
@@ -20,7 +20,7 @@ SCRIPT = Path(__file__).parent / "lockstep_agent.py"
 def test_processes_in_lock_step_reproduce_the_trajectory(tmp_path, transport, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([SOURCE, str(SCRIPT.parent)]))
     run = Run(agents=3, run=f"agree-{os.getpid()}-{transport}", transport=transport)
-    plan = Plan(run=run, ranks=(0, 1, 2), script=SCRIPT, arguments=(str(tmp_path),), folder=tmp_path, max_restarts=0)
+    plan = Job(run=run, ranks=(0, 1, 2), script=SCRIPT, arguments=(str(tmp_path),), folder=tmp_path, max_restarts=0)
     report = Launcher(plan).run()
     assert not report.failed, (tmp_path / "agent-0.log").read_text()[-2000:]
     paths = [torch.load(tmp_path / f"{rank}.pt") for rank in range(3)]

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from gossamer.runtime.records import MOST_BYTES, Forged, Record, seal, unseal
+from gossamer.runtime.directory.entries import MOST_BYTES, Forged, Record, seal, unseal
 
 KEY = bytes(range(32))
 

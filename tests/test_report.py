@@ -10,9 +10,9 @@ import pytest
 
 from command import files_under
 from gossamer.errors import UserError
-from gossamer.experiments.report.model import make_model
-from gossamer.experiments.report.page import MARKER, SCRIPTS, asset, make_page, plotly_script
-from gossamer.experiments.report.read import find_runs, read_run, read_runs
+from gossamer.report.html_page import MARKER, SCRIPTS, asset, make_page, plotly_script
+from gossamer.report.page_model import make_model
+from gossamer.report.read_runs import find_runs, read_run, read_runs
 from reports import model_of, rows_of, written_model
 
 # Which folders are runs.

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from browser import LAPTOP, PHONE, opened
-from gossamer.experiments.report.model import make_model
-from gossamer.experiments.report.page import make_page
-from gossamer.experiments.report.read import read_run, read_runs
+from gossamer.report.html_page import make_page
+from gossamer.report.page_model import make_model
+from gossamer.report.read_runs import read_run, read_runs
 from runs import begin
 
 CHARTS = ("accuracy", "loss", "consensus", "predict", "message_age", "bytes_sent")

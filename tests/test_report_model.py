@@ -10,7 +10,7 @@ import torch
 
 import gossamer as gm
 from command import files_under
-from gossamer.experiments.report.figures import AGE_COLOURS
+from gossamer.report.print_figures import AGE_COLOURS
 from reports import chart, model_of, rows_of, write_rows
 
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from gossamer.engine.trajectory import trajectory
-from gossamer.experiments.reproduce.cells import Cell, chosen, command_of, essence, key_of
-from gossamer.experiments.reproduce.recipes import RECIPES, SAME_WITH_EQUAL_DATA, SAME_WITHOUT_DELAY, find_recipes
-from gossamer.experiments.reproduce.scales import PROTOCOLS, SCALES, Setting, settings_for
-from gossamer.experiments.reproduce.store import Store
 from gossamer.network import network
+from gossamer.paper.cells import Cell, chosen, command_of, essence, key_of
+from gossamer.paper.recipes import RECIPES, SAME_WITH_EQUAL_DATA, SAME_WITHOUT_DELAY, find_recipes
+from gossamer.paper.scales import PROTOCOLS, SCALES, Setting, settings_for
+from gossamer.paper.store import Store
 from helpers import Smooth
 from reproducing import cells_of, record
 
@@ -85,7 +85,7 @@ def test_the_full_scale_is_the_papers_protocol():
 
 
 def test_networks_have_the_agents_that_the_search_counts():
-    from gossamer.experiments.reproduce.scales import AGENTS
+    from gossamer.paper.scales import AGENTS
 
     assert all(network(name).num_agents == agents for name, agents in AGENTS.items())
 

@@ -3,14 +3,14 @@
 import pytest
 
 from gossamer.algorithms import algorithm_names
-from gossamer.experiments.reproduce.atlas import atlas_sentence, atlas_tables, charts_of, nearest_table
-from gossamer.experiments.reproduce.atlas_view import draw_atlas
-from gossamer.experiments.reproduce.cells import key_of
-from gossamer.experiments.reproduce.outcomes import Outcome, Section
-from gossamer.experiments.reproduce.page import to_page
-from gossamer.experiments.reproduce.recipes import RECIPES
-from gossamer.experiments.reproduce.scales import SCALES
-from gossamer.experiments.reproduce.summary import to_summary
+from gossamer.paper.atlas import atlas_sentence, atlas_tables, charts_of, nearest_table
+from gossamer.paper.atlas_view import draw_atlas
+from gossamer.paper.cells import key_of
+from gossamer.paper.outcomes import Outcome, Section
+from gossamer.paper.overview import to_summary
+from gossamer.paper.recipes import RECIPES
+from gossamer.paper.result_page import to_page
+from gossamer.paper.scales import SCALES
 from reproducing import cells_of, record
 
 QUICK, RECIPE = SCALES["quick"], RECIPES["delay-atlas"]

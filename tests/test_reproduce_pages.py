@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.experiments.reproduce import toy_result
-from gossamer.experiments.reproduce.figures import draw
-from gossamer.experiments.reproduce.judge import judge
-from gossamer.experiments.reproduce.outcomes import USUAL_SPREAD, Outcome, leading, make_section, sections_of
-from gossamer.experiments.reproduce.page import write_page
-from gossamer.experiments.reproduce.paper import FIRST
-from gossamer.experiments.reproduce.recipes import RECIPES
-from gossamer.experiments.reproduce.scales import SCALES
-from gossamer.experiments.reproduce.store import Store, read_records
-from gossamer.experiments.reproduce.summary import write_summary
-from gossamer.experiments.reproduce.table_1 import to_table_1
-from gossamer.experiments.reproduce.toy import run_toy
-from gossamer.experiments.reproduce.verdict import FAILS, HOLDS, OPEN, ORDER
+from gossamer.paper import toy_result
+from gossamer.paper.figures import draw
+from gossamer.paper.judge import judge
+from gossamer.paper.outcomes import USUAL_SPREAD, Outcome, leading, make_section, sections_of
+from gossamer.paper.overview import write_summary
+from gossamer.paper.printed import FIRST
+from gossamer.paper.recipes import RECIPES
+from gossamer.paper.result_page import write_page
+from gossamer.paper.scales import SCALES
+from gossamer.paper.store import Store, read_records
+from gossamer.paper.table_1 import to_table_1
+from gossamer.paper.toy import run_toy
+from gossamer.paper.verdict import FAILS, HOLDS, OPEN, ORDER
 from reproducing import fill, record
 
 QUICK = SCALES["quick"]
@@ -265,7 +265,7 @@ def short_toy(monkeypatch):
 
     monkeypatch.setattr(toy_result, "run_toy", run)
     monkeypatch.setattr(toy_result, "STEPS", 60)
-    monkeypatch.setattr("gossamer.experiments.reproduce.toy_figures.write_toy_figures", lambda rows, folder: [])
+    monkeypatch.setattr("gossamer.paper.toy_figures.write_toy_figures", lambda rows, folder: [])
     return calls
 
 

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.experiments.reproduce.cells import Cell
-from gossamer.experiments.reproduce.outcomes import make_section
-from gossamer.experiments.reproduce.page import to_page
-from gossamer.experiments.reproduce.rates import STEPS, Missing, Rates
-from gossamer.experiments.reproduce.recipes import RECIPES
-from gossamer.experiments.reproduce.scales import SCALES, Setting, at_length, settings_for
-from gossamer.experiments.reproduce.store import Store
+from gossamer.paper.cells import Cell
+from gossamer.paper.outcomes import make_section
+from gossamer.paper.rates import STEPS, Missing, Rates
+from gossamer.paper.recipes import RECIPES
+from gossamer.paper.result_page import to_page
+from gossamer.paper.scales import SCALES, Setting, at_length, settings_for
+from gossamer.paper.store import Store
 from reproducing import cells_of, record
 
 QUICK = SCALES["quick"]

@@ -4,13 +4,13 @@ import dataclasses
 
 import pytest
 
-from gossamer.experiments.reproduce.judge import judge
-from gossamer.experiments.reproduce.losses import LIMITS, losses_table
-from gossamer.experiments.reproduce.losses_view import draw_losses
-from gossamer.experiments.reproduce.outcomes import Outcome, Section
-from gossamer.experiments.reproduce.page import to_page
-from gossamer.experiments.reproduce.recipes import RECIPES
-from gossamer.experiments.reproduce.recommended import (
+from gossamer.paper.judge import judge
+from gossamer.paper.losses import LIMITS, losses_table
+from gossamer.paper.losses_view import draw_losses
+from gossamer.paper.outcomes import Outcome, Section
+from gossamer.paper.overview import to_summary
+from gossamer.paper.recipes import RECIPES
+from gossamer.paper.recommended import (
     AT_THE_CEILINGS_RATE,
     CEILING,
     MATCHED,
@@ -18,8 +18,8 @@ from gossamer.experiments.reproduce.recommended import (
     WITHOUT_DELAY,
     recommended_table,
 )
-from gossamer.experiments.reproduce.scales import SCALES
-from gossamer.experiments.reproduce.summary import to_summary
+from gossamer.paper.result_page import to_page
+from gossamer.paper.scales import SCALES
 from reproducing import record
 
 QUICK, RECIPE = SCALES["quick"], RECIPES["recommended"]

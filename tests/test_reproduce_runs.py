@@ -9,12 +9,12 @@ import pytest
 
 from gossamer.cli.interrupt import Interrupt
 from gossamer.cli.reproduce_view import time_left
-from gossamer.experiments.reproduce import run as runs
-from gossamer.experiments.reproduce.campaign import Campaign, unique
-from gossamer.experiments.reproduce.cells import chosen
-from gossamer.experiments.reproduce.recipes import RECIPES
-from gossamer.experiments.reproduce.scales import SCALES, Setting, settings_for
-from gossamer.experiments.reproduce.store import Store
+from gossamer.paper import run as runs
+from gossamer.paper.campaign import Campaign, unique
+from gossamer.paper.cells import chosen
+from gossamer.paper.recipes import RECIPES
+from gossamer.paper.scales import SCALES, Setting, settings_for
+from gossamer.paper.store import Store
 from reproducing import TINY, cells_of, made_up, record
 
 
@@ -126,7 +126,7 @@ def test_only_what_is_drawn_over_time_is_evaluated_on_the_way(tmp_path, monkeypa
         looks[job.key] = job.evaluations
         return made_up(job, folder, on_begin, stop)
 
-    monkeypatch.setattr("gossamer.experiments.reproduce.campaign.make_run", made)
+    monkeypatch.setattr("gossamer.paper.campaign.make_run", made)
     cells = unique(cells_of("table-3", "quick", ["paper"]))
     campaign = Campaign(cells, 1, SCALES["quick"], Store(tmp_path), tmp_path)
     campaign.run(lambda *_: None, lambda: None)
@@ -152,7 +152,7 @@ def test_whichever_result_asks_for_it_a_run_that_is_drawn_is_watched():
 
 def test_the_first_seed_of_everything_comes_before_the_second(tmp_path, monkeypatch):
     order = []
-    monkeypatch.setattr("gossamer.experiments.reproduce.campaign.make_run", made_up)
+    monkeypatch.setattr("gossamer.paper.campaign.make_run", made_up)
     cells = chosen(cells_of("table-4", "smoke", ["paper"]), ["theta 0."])
     campaign_in(tmp_path, cells, seeds=2).run(lambda label, *_: order.append(label), lambda: None)
     assert [label.rpartition(" ")[2] for label in order] == ["0"] * 3 + ["1"] * 3
@@ -248,7 +248,7 @@ def test_a_cell_of_every_result_runs_at_smoke(command, tiny, without_pages, name
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if name != "toy"])
 def test_every_result_has_its_page_and_picture(command, monkeypatch, name, tmp_path):
-    monkeypatch.setattr("gossamer.experiments.reproduce.campaign.make_run", made_up)
+    monkeypatch.setattr("gossamer.paper.campaign.make_run", made_up)
     document = command.well("reproduce", name, "--json").document
     assert document["status"] == "finished" and document["done"] == document["runs"]
     page = (tmp_path / f"results/{name}.md").read_text()
@@ -306,7 +306,7 @@ def test_a_folder_that_is_a_file_is_refused(command, tmp_path):
 
 
 def test_what_is_printed_is_one_document_with_verdicts(command, without_pages, monkeypatch):
-    monkeypatch.setattr("gossamer.experiments.reproduce.campaign.make_run", made_up)
+    monkeypatch.setattr("gossamer.paper.campaign.make_run", made_up)
     out = command.well("reproduce", "fig-time", "--json").out
     (verdict,) = json.loads(out)["verdicts"]
     assert verdict["name"] == "fig-time" and verdict["protocol"] == "paper" and "D-ASGD" in verdict["because"]

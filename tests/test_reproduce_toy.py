@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from gossamer.experiments.reproduce import toy
-from gossamer.experiments.reproduce.toy import PRINTED_LR, SCALE, ToyCase, run_case, run_toy, starts
-from gossamer.experiments.reproduce.toy_figures import running_average, running_bound, write_toy_figures
-from gossamer.experiments.reproduce.toy_page import claims, toy_page
+from gossamer.paper import toy
+from gossamer.paper.toy import PRINTED_LR, SCALE, ToyCase, run_case, run_toy, starts
+from gossamer.paper.toy_figures import running_average, running_bound, write_toy_figures
+from gossamer.paper.toy_page import claims, toy_page
 from gossamer.theory.bounds import FORMS
 from gossamer.theory.functions import rosenbrock
 

@@ -8,7 +8,7 @@ import torch
 import gossamer as gm
 from command import files_under
 from gossamer.engine import Training
-from gossamer.engine.folder import RunFolder
+from gossamer.run.folder import RunFolder
 from gossamer.state.history import Drift
 from runs import Crash, begin, crashing_at, outcome, take_up, without_seconds
 

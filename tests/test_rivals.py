@@ -10,7 +10,7 @@ import torch
 import gossamer as gm
 from gossamer.algorithms import algorithm_names, describe_algorithms
 from gossamer.algorithms.base import Algorithm
-from gossamer.engine.settings import SETTING_NAMES
+from gossamer.run.settings import SETTING_NAMES
 from runs import begin, outcome, take_up
 
 PAGES = Path(__file__).parent.parent / "docs" / "algorithms"

@@ -8,7 +8,7 @@ import torch
 
 from gossamer.network import NOTHING, discover, graph, network
 from gossamer.runtime import discovery
-from gossamer.runtime.discovery import ENOUGH, EVERY, Observer
+from gossamer.runtime.cluster_discovery import ENOUGH, EVERY, Observer
 
 PAIR = graph.adjacency(graph.path(2))
 LATE = 6

@@ -6,9 +6,9 @@ import pytest
 from gossamer.algorithms import algorithm_class, algorithm_names
 from gossamer.algorithms.options import describe_options
 from gossamer.engine import Training
-from gossamer.engine.settings import SETTING_NAMES, Settings, make_settings, read_settings
 from gossamer.errors import UserError
-from gossamer.experiments.presets import PRESETS, preset_values
+from gossamer.run.settings import SETTING_NAMES, Settings, make_settings, read_settings
+from gossamer.train.presets import PRESETS, preset_values
 
 
 def defaults(algorithm):

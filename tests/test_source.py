@@ -23,8 +23,8 @@ from executions import (
 )
 from gossamer.data import AugmentDraws, Batches, Normalize, partition
 from gossamer.engine import Training
-from gossamer.engine.feed import Feed
-from gossamer.engine.settings import make_settings
+from gossamer.engine.batch_feed import Feed
+from gossamer.run.settings import make_settings
 from test_augment import padded_crop
 
 # What a run asks a source for.

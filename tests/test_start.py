@@ -15,8 +15,8 @@ ONE_STEP = """
 import sys, torch
 import gossamer as gm
 from gossamer.data import load_digits
-from gossamer.engine.parts import arithmetic
-from gossamer.engine.settings import make_settings
+from gossamer.run.machine import arithmetic
+from gossamer.run.settings import make_settings
 train, _ = load_digits()
 model = torch.nn.Linear(64, 10)
 optimizer = gm.optim.Decentralized(model.parameters(), lr=0.1, momentum=0.5)

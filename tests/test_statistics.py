@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from gossamer.engine import Training
-from gossamer.engine.folder import RunFolder
+from gossamer.run.folder import RunFolder
 from helpers import ages
 from norms import N, batches_of, make_task, module_of, training
 from runs import outcome

@@ -9,17 +9,18 @@ import pytest
 
 import gossamer as gm
 from gossamer.engine import status
-from gossamer.engine.folder import RunFolder
 from gossamer.engine.metrics import MOST_PAIRED
-from gossamer.engine.outline import make_outline
-from gossamer.engine.settings import make_settings
-from gossamer.engine.status import StatusFile, read_status
-from gossamer.experiments.processes.history import GrowingHistory
-from gossamer.experiments.processes.records import AgentFolder
-from gossamer.experiments.processes.samples import Samples
-from gossamer.experiments.processes.status import Told
-from gossamer.experiments.processes.training import Processes, train
-from gossamer.runtime.launch.plan import Watcher
+from gossamer.run.agent_folder import AgentFolder
+from gossamer.run.folder import RunFolder
+from gossamer.run.plan import make_plan
+from gossamer.run.settings import make_settings
+from gossamer.run.status import StatusFile, read_status
+from gossamer.runtime.launch.job import Watcher
+from gossamer.runtime.launch.launch_settings import Processes
+from gossamer.train.processes.launch_status import Told
+from gossamer.train.processes.launched_training import train
+from gossamer.train.processes.merged_rows import GrowingHistory
+from gossamer.train.processes.samples import Samples
 from runs import Crash, begin, crashing_at, take_up, training
 
 
@@ -171,7 +172,7 @@ def test_samples_of_a_script_are_rows_and_grow_further_apart(tmp_path):
 
 
 def test_the_history_of_processes_grows_while_they_run(tmp_path):
-    made = make_outline(make_settings({"model": "linear", "network": "complete:2"}))
+    made = make_plan(make_settings({"model": "linear", "network": "complete:2"}))
     folder = RunFolder.create(tmp_path / "run", made.settings, made.network)
     growing, agents = GrowingHistory(folder, 2), [AgentFolder(tmp_path / "run", rank) for rank in range(2)]
     common = {"epoch": 0.0, "lr": 0.1, "accuracy": 0.5, "loss": 1.0, "train_loss": None, "predict": None}
@@ -198,7 +199,7 @@ def test_the_history_of_processes_grows_while_they_run(tmp_path):
 
 @pytest.mark.timeout(600)
 def test_processes_tell_their_status_and_ages(tmp_path):
-    made = make_outline(
+    made = make_plan(
         make_settings({"network": "complete:2", "delay": "0", "model": "linear", "epochs": 3, "algorithm": "d-asgd"})
     )
     how = Processes(engine="processes", lockstep=True)

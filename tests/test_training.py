@@ -11,7 +11,7 @@ from torch import nn
 import gossamer as gm
 from gossamer.algorithms import algorithm_names, registry
 from gossamer.engine import Training
-from gossamer.engine.settings import make_settings
+from gossamer.run.settings import make_settings
 from runs import SHORT, timeless, training, without_seconds
 
 

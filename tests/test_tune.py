@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from gossamer.data import Examples
 from gossamer.errors import UserError
-from gossamer.experiments.search import DIVERGED, RATES, Search
 from gossamer.tasks import make_task
+from gossamer.train.rate_search import DIVERGED, RATES, Search
 
 SHORT = ("--epochs", 3, "--delay", 2, "--model", "linear", "--network", "clusters:2,2")
 

@@ -12,13 +12,13 @@ import time
 import pytest
 
 from flight import SOURCE
-from gossamer.engine.status import StatusFile
 from gossamer.errors import UserError
-from gossamer.experiments.watch import follow
-from gossamer.experiments.watch.find import newest_run
-from gossamer.experiments.watch.follow import Follower
-from gossamer.experiments.watch.health import Health
-from gossamer.experiments.watch.live import seconds_left
+from gossamer.report.watch import follow
+from gossamer.report.watch.find import newest_run
+from gossamer.report.watch.follow import Follower
+from gossamer.report.watch.health import Health
+from gossamer.report.watch.live import seconds_left
+from gossamer.run.status import StatusFile
 from runs import begin, outcome
 from waiting import until
 from watching import PATIENCE, events, get, serving

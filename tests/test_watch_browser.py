@@ -10,8 +10,8 @@ import pytest
 
 from browser import LAPTOP, PHONE, opened
 from flight import SOURCE
-from gossamer.engine.status import StatusFile
-from gossamer.experiments.watch import live
+from gossamer.report.watch import live
+from gossamer.run.status import StatusFile
 from runs import begin
 from waiting import until
 from watching import serving

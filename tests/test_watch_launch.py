@@ -2,11 +2,11 @@
 
 import pytest
 
-from gossamer.engine.status import read_status
 from gossamer.errors import UserError
-from gossamer.experiments.processes.samples import Samples
-from gossamer.experiments.watch import follow
-from gossamer.experiments.watch.follow import Follower
+from gossamer.report.watch import follow
+from gossamer.report.watch.follow import Follower
+from gossamer.run.status import read_status
+from gossamer.train.processes.samples import Samples
 from launching import write_script
 
 BOOK = ("--book", "localhost:9")  # which nobody serves: these agents need none

@@ -5,8 +5,8 @@ import json
 import threading
 from contextlib import contextmanager
 
-from gossamer.experiments.watch.follow import Follower
-from gossamer.experiments.watch.serve import Server, listener, url_of
+from gossamer.report.watch.follow import Follower
+from gossamer.report.watch.serve import Server, listener, url_of
 
 PATIENCE = 90  # seconds, after which nothing but a hang is left to explain it
 

@@ -5,15 +5,14 @@ from gossamer.algorithms import Algorithm, Inbox, Late, Noise, Own, Past, Place,
 from gossamer.data import Examples
 from gossamer.engine import trajectory
 from gossamer.errors import StabilityWarning, UserError
-from gossamer.experiments.comparison import Comparison, compare
-from gossamer.experiments.result import Result
-from gossamer.experiments.simulate import simulate
 from gossamer.network import Network, broadcast, check_assumption_2, discover, network
 from gossamer.nn import Stacked, stack
 from gossamer.runtime import Agent, join
 from gossamer.tasks import Task
-
-__version__ = "0.1.0"
+from gossamer.train.comparison import Comparison, compare
+from gossamer.train.result import Result
+from gossamer.train.simulate import simulate
+from gossamer.version import __version__ as __version__
 
 __all__ = [
     "Agent",

@@ -10,12 +10,12 @@ import typer
 from rich import box
 from rich.table import Table
 
+from gossamer.bench import CASES, Request, choose_cases, load_all, make_plan, save, to_markdown
+from gossamer.bench.cases import Case, run_case
+from gossamer.bench.render import to_facts, to_text_table
+from gossamer.bench.results import make_record
 from gossamer.cli.display import err, make_progress, print_json, print_table
 from gossamer.cli.interrupt import INTERRUPTED
-from gossamer.experiments.bench import CASES, Plan, choose_cases, load_all, make_plan, save, to_markdown
-from gossamer.experiments.bench.cases import Case, run_case
-from gossamer.experiments.bench.render import to_facts, to_text_table
-from gossamer.experiments.bench.results import make_record
 from gossamer.state.checkpoint import write_text
 
 
@@ -66,7 +66,7 @@ def _asked(names: list[str], cases: str | None) -> str | None:
     return cases if not names else ",".join([*names, *([] if cases is None else [cases])])
 
 
-def _measure(plan: Plan, chosen: list[Case], folder: Path) -> tuple[list[dict[str, Any]], bool]:
+def _measure(plan: Request, chosen: list[Case], folder: Path) -> tuple[list[dict[str, Any]], bool]:
     """Run the cases, writing after each of them; return the records and whether Ctrl+C ended it."""
     records: list[dict[str, Any]] = []
     for number, one in enumerate(chosen, start=1):
@@ -86,7 +86,7 @@ def _measure(plan: Plan, chosen: list[Case], folder: Path) -> tuple[list[dict[st
 
 
 @contextmanager
-def _telling(plan: Plan, title: str) -> Iterator[Plan]:
+def _telling(plan: Request, title: str) -> Iterator[Request]:
     """Show on standard error what is being measured: a moving line on a terminal, elsewhere one line a case."""
     if not err.is_terminal:
         print(f"gossamer: measuring {title}", file=sys.stderr)

@@ -10,10 +10,10 @@ from rich.table import Table
 from gossamer.algorithms.plugins import load_plugins
 from gossamer.cli.display import make_progress, out, print_json, print_table
 from gossamer.cli.flags import takes_settings
-from gossamer.engine.folder import RunFolder
-from gossamer.engine.settings import make_settings, read_settings
 from gossamer.engine.training import Training
 from gossamer.errors import UserError, read_number, unknown_name
+from gossamer.run.folder import RunFolder
+from gossamer.run.settings import make_settings, read_settings
 
 _TITLES = {
     "consensus": "Lemma 1: distance from the mean",
@@ -44,7 +44,7 @@ def bounds(
 
     Example: gossamer bounds --network paper-1 --delay 5 --lr 0.02 --epochs 20 --theta 0.3
     """
-    from gossamer.theory.report import report  # the engine is slow to import
+    from gossamer.theory.constants_report import report  # the engine is slow to import
 
     for name, number in (("probes", probes), ("draws", draws), ("examples", examples)):
         if number < 1:

@@ -12,22 +12,14 @@ from gossamer.algorithms.plugins import load_plugins
 from gossamer.cli.display import comparison_table, make_progress, print_json, print_table, step_callback
 from gossamer.cli.flags import takes_settings
 from gossamer.cli.interrupt import INTERRUPTED
-from gossamer.engine.settings import read_settings
 from gossamer.engine.training import OnStep
 from gossamer.errors import StabilityWarning, UserError
-from gossamer.experiments.compare import (
-    Entry,
-    check_all,
-    plan,
-    run_all,
-    split_algorithms,
-    summarise,
-    unused_folder,
-    write_results,
-)
-from gossamer.experiments.runs import Run
-from gossamer.experiments.tune import with_tuned_rates
 from gossamer.network import Network
+from gossamer.report.runs import Run
+from gossamer.run.folder import unused_folder
+from gossamer.run.settings import read_settings
+from gossamer.train.compare import Entry, check_all, plan, run_all, split_algorithms, summarise, write_results
+from gossamer.train.tune import with_tuned_rates
 
 FAMILY = "sync,d-asgd,p-asgd,c-asgd,pc-asgd/theta=pv,pc-asgd/theta=0.3,dm-asgd"
 DEMO = {
@@ -155,7 +147,7 @@ def _compare(
 
 
 def _draw(folder: Path, runs: list[Run], network: Network) -> int:
-    from gossamer.experiments.plots import write_plots  # matplotlib is slow to import: only when it draws
+    from gossamer.report.plots import write_plots  # matplotlib is slow to import: only when it draws
 
     return len(write_plots(folder, runs, network))
 

@@ -7,8 +7,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from gossamer.engine.folder import to_json
-from gossamer.experiments.bars import err, make_progress, step_callback
+from gossamer.run.folder import to_json
+from gossamer.train.bars import err, make_progress, step_callback
 
 WIDE = 110  # columns of a table that goes to a file or a pipe; it takes no more than it needs
 out = Console()

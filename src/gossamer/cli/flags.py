@@ -9,7 +9,7 @@ import typer
 
 from gossamer.algorithms import describe_algorithms
 from gossamer.algorithms.options import describe_options
-from gossamer.engine.settings import SETTING_NAMES, Settings
+from gossamer.run.settings import SETTING_NAMES, Settings
 
 NETWORK_FLAGS = (
     *("network", "clusters", "delay", "delay_unit", "loss", "mixing", "lazy"),

@@ -16,15 +16,15 @@ from gossamer.cli.interrupt import INTERRUPTED, Interrupt
 from gossamer.cli.launch_plan import Launch, make_launch
 from gossamer.cli.launch_view import View
 from gossamer.errors import UserError
-from gossamer.experiments.processes.samples import told_of
-from gossamer.experiments.processes.status import Told, how_it_ended
 from gossamer.runtime.environment import FIELDS, Run
-from gossamer.runtime.launch.plan import Report
+from gossamer.runtime.launch.job import Report
+from gossamer.runtime.launch.joined_trace import merge_traces
 from gossamer.runtime.launch.processes import Launcher
 from gossamer.runtime.launch.ray_cluster import run_on_ray
 from gossamer.runtime.launch.ray_connection import Resources
-from gossamer.runtime.launch.recording import merge_traces
 from gossamer.runtime.launch.torchrun import torchrun_command
+from gossamer.train.processes.launch_status import Told, how_it_ended
+from gossamer.train.processes.samples import told_of
 
 # What the launcher sets by itself for each agent.
 _OWN = ("rank", "folder", "record", "restarts", "launcher")

@@ -13,13 +13,13 @@ from typing import Any
 from gossamer.algorithms import algorithm, algorithm_names, parse_algorithm
 from gossamer.algorithms.options import read_options
 from gossamer.errors import UserError, read_whole
-from gossamer.experiments.compare import safe_name, unused_folder
 from gossamer.network import network as make_network
-from gossamer.runtime.addresses import is_loopback, split
+from gossamer.run.folder import safe_name, unused_folder
 from gossamer.runtime.compression import parse_codec
+from gossamer.runtime.directory.addresses import is_loopback, split
+from gossamer.runtime.directory.keys import read_key, write_key
 from gossamer.runtime.environment import Run
-from gossamer.runtime.keys import read_key, write_key
-from gossamer.runtime.launch.plan import Plan
+from gossamer.runtime.launch.job import Job
 from gossamer.runtime.launch.schedulers import LOOPBACK, to_run_id
 from gossamer.runtime.transport.fault_spec import parse_faults
 from gossamer.state.checkpoint import write_text
@@ -31,7 +31,7 @@ NOTE = "launch.json"  # in the folder: which run it belongs to
 class Launch:
     """A plan, and what must be made before it and removed after it."""
 
-    plan: Plan
+    plan: Job
     own_key: bool  # made for this run alone
 
     def prepare(self, tell: Callable[[str], None]) -> None:
@@ -85,7 +85,7 @@ def make_launch(
     run = Run(**values, record=record)
     _check_parts(run)
     serves = run.book is None or (0 in chosen and _is_ours_to_serve(run))  # two parts may start at the same time
-    plan = Plan(
+    plan = Job(
         run=run,
         ranks=chosen,
         script=script,

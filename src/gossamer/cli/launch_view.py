@@ -15,7 +15,7 @@ from rich.table import Table
 
 from gossamer.cli.display import err
 from gossamer.errors import UserError
-from gossamer.runtime.launch.plan import Watcher
+from gossamer.runtime.launch.job import Watcher
 
 LINE_EVERY = 10.0  # seconds between two lines about the agents, off a terminal
 MOST_AGES = 6  # neighbours whose ages are shown one by one

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-import gossamer
 from gossamer.cli.algorithms import algorithms
 from gossamer.cli.bench import bench
 from gossamer.cli.bounds import bounds
@@ -24,6 +23,7 @@ from gossamer.cli.train import train
 from gossamer.cli.tune import tune
 from gossamer.cli.watch import watch
 from gossamer.errors import UserError
+from gossamer.version import __version__
 
 app = typer.Typer(
     name="gossamer",
@@ -60,7 +60,7 @@ def root(
 ) -> None:
     """Train one model with many agents over a peer-to-peer network whose links are late."""
     if version:
-        typer.echo(gossamer.__version__)
+        typer.echo(__version__)
         raise typer.Exit
 
 

@@ -89,7 +89,7 @@ def _print_network(document: dict[str, Any]) -> None:
 
 
 def _draw(path: Path, net: Network) -> None:
-    from gossamer.experiments.plots import draw_network  # matplotlib is slow to import: only when it draws
+    from gossamer.report.plots import draw_network  # matplotlib is slow to import: only when it draws
 
     draw_network(net).savefig(path)
 

@@ -11,7 +11,7 @@ from gossamer.cli.display import make_progress
 from gossamer.errors import UserError
 
 if TYPE_CHECKING:
-    from gossamer.experiments.report.read import RunRecord
+    from gossamer.report.read_runs import RunRecord
 
 DEFAULT = Path("report.html")
 
@@ -33,9 +33,9 @@ def report(
 
     Example: gossamer report runs/pc-asgd-paper-1-delay20-seed0 --open
     """
-    from gossamer.experiments.report.model import make_model
-    from gossamer.experiments.report.page import check_writable, write_page
-    from gossamer.experiments.report.read import read_runs
+    from gossamer.report.html_page import check_writable, write_page
+    from gossamer.report.page_model import make_model
+    from gossamer.report.read_runs import read_runs
 
     check_writable(out)
     if figures is not None and figures.exists() and not figures.is_dir():
@@ -55,6 +55,6 @@ def report(
 
 
 def _write_figures(folder: Path, records: "list[RunRecord]") -> int:
-    from gossamer.experiments.report.figures import write_figures  # matplotlib is slow to import: only when it draws
+    from gossamer.report.print_figures import write_figures  # matplotlib is slow to import: only when it draws
 
     return len(write_figures(folder, records)) // 2

@@ -11,18 +11,18 @@ import typer
 from gossamer.cli.display import make_progress, print_json, print_table, step_callback
 from gossamer.cli.interrupt import INTERRUPTED, Interrupt
 from gossamer.cli.reproduce_view import list_results, list_table, time_left, where_else
-from gossamer.engine.parts import check_device
 from gossamer.engine.training import OnStep
 from gossamer.errors import UserError, unknown_name
-from gossamer.experiments.reproduce.campaign import Campaign, unique
-from gossamer.experiments.reproduce.cells import chosen
-from gossamer.experiments.reproduce.recipe import Recipe
-from gossamer.experiments.reproduce.recipes import RECIPES, cells_for, find_recipes
-from gossamer.experiments.reproduce.report import make_folder, verdicts_of, write_pages
-from gossamer.experiments.reproduce.run import Stopped
-from gossamer.experiments.reproduce.scales import PROTOCOLS, SCALES
-from gossamer.experiments.reproduce.store import Store
-from gossamer.experiments.reproduce.toy_result import make_toy
+from gossamer.paper.campaign import Campaign, unique
+from gossamer.paper.cells import chosen
+from gossamer.paper.make_run import Stopped
+from gossamer.paper.pages import make_folder, verdicts_of, write_pages
+from gossamer.paper.recipe import Recipe
+from gossamer.paper.recipes import RECIPES, cells_for, find_recipes
+from gossamer.paper.scales import PROTOCOLS, SCALES
+from gossamer.paper.store import Store
+from gossamer.paper.toy_result import make_toy
+from gossamer.run.machine import check_device
 
 _SEEDS = ", ".join(f"{scale.seeds} at {scale.name}" for scale in SCALES.values())
 

@@ -6,10 +6,10 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from gossamer.experiments.reproduce.campaign import Campaign, unique
-from gossamer.experiments.reproduce.recipe import Recipe
-from gossamer.experiments.reproduce.scales import PROTOCOLS, SCALES
-from gossamer.experiments.reproduce.store import Store
+from gossamer.paper.campaign import Campaign, unique
+from gossamer.paper.recipe import Recipe
+from gossamer.paper.scales import PROTOCOLS, SCALES
+from gossamer.paper.store import Store
 
 PUBLISHED = Path("docs/results")  # of whoever stands in a clone of the repository
 

@@ -12,10 +12,10 @@ from gossamer.cli.display import print_json
 from gossamer.cli.flags import NETWORK_FLAGS, takes_settings
 from gossamer.cli.network import check_new
 from gossamer.cli.train import print_lines
-from gossamer.engine.parts import make_network
-from gossamer.engine.settings import SETTING_NAMES, Settings, make_settings
 from gossamer.errors import UserError
 from gossamer.network import Network, broadcast
+from gossamer.run.plan import make_network
+from gossamer.run.settings import SETTING_NAMES, Settings, make_settings
 from gossamer.state.local import LocalOptimizer
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def stability(
     local = LocalOptimizer(momentum=settings.momentum, nesterov=settings.nesterov)
     found = analyse(rule, net, settings.lr, curvature, local)
     if picture is not None:
-        from gossamer.experiments.stability import draw_radius  # matplotlib is slow to import: only when it draws
+        from gossamer.report.stability_chart import draw_radius  # matplotlib is slow to import: only when it draws
 
         draw_radius(rule, net, settings.lr, curvature, found, local).savefig(picture)
     if json:

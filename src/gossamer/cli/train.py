@@ -14,11 +14,11 @@ from gossamer.cli.flags import takes_settings
 from gossamer.cli.interrupt import STOPPED, Interrupt
 from gossamer.cli.train_asked import Asked
 from gossamer.cli.train_processes import train_in_processes
-from gossamer.engine.folder import RunFolder
 from gossamer.engine.training import Training
 from gossamer.errors import UserError
-from gossamer.experiments.loggers import logged
-from gossamer.experiments.processes.training import Processes
+from gossamer.run.folder import RunFolder
+from gossamer.runtime.launch.launch_settings import Processes
+from gossamer.train.loggers import logged
 
 
 @takes_settings(also=Processes, panel="Processes")

@@ -8,14 +8,13 @@ from typing import Any
 from gossamer.algorithms import parse_algorithm
 from gossamer.algorithms.options import read_options
 from gossamer.algorithms.plugins import load_plugins
-from gossamer.engine.folder import RunFolder
-from gossamer.engine.settings import Settings, make_settings, read_settings
 from gossamer.errors import UserError
-from gossamer.experiments.compare import safe_name, unused_folder
-from gossamer.experiments.loggers import check_log
-from gossamer.experiments.presets import preset_values
-from gossamer.experiments.processes.training import Processes, read_processes
 from gossamer.network import Network
+from gossamer.run.folder import RunFolder, safe_name, unused_folder
+from gossamer.run.settings import Settings, make_settings, read_settings
+from gossamer.runtime.launch.launch_settings import Processes, read_processes
+from gossamer.train.loggers import check_log
+from gossamer.train.presets import preset_values
 
 _PROCESSES = tuple(field.name for field in dataclasses.fields(Processes))
 

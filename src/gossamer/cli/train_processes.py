@@ -9,11 +9,12 @@ from rich.progress import Progress, TaskID
 from gossamer.cli.display import make_progress
 from gossamer.cli.interrupt import Interrupt
 from gossamer.cli.train_asked import Asked
-from gossamer.engine.folder import RunFolder
-from gossamer.engine.outline import make_outline
-from gossamer.experiments.loggers import logged
-from gossamer.experiments.processes.training import Processes, check, train
-from gossamer.runtime.launch.plan import Watcher
+from gossamer.run.folder import RunFolder
+from gossamer.run.plan import make_plan
+from gossamer.runtime.launch.job import Watcher
+from gossamer.runtime.launch.launch_settings import Processes
+from gossamer.train.loggers import logged
+from gossamer.train.processes.launched_training import check, train
 
 
 class _Bar(Watcher):
@@ -38,9 +39,9 @@ def train_in_processes(how: Processes, asked: Asked, time_limit: float | None) -
     """Run the agents to their end; return the summary, the folder, and how many steps there are."""
     if asked.resume is not None:
         folder, settings = asked.open_folder()
-        made = make_outline(settings)
+        made = make_plan(settings)
     else:
-        made = make_outline(asked.settings())
+        made = make_plan(asked.settings())
         check(made, how)
         folder = asked.make_folder(made.settings, made.network)
         how.write(folder.path)

@@ -13,13 +13,13 @@ from gossamer.cli.compare import FAMILY, entries_of
 from gossamer.cli.display import make_progress, print_json, print_table, step_callback
 from gossamer.cli.flags import takes_settings
 from gossamer.cli.interrupt import INTERRUPTED
-from gossamer.engine.settings import read_settings
 from gossamer.engine.training import OnStep, Training
 from gossamer.errors import StabilityWarning, UserError, read_number
-from gossamer.experiments.compare import Entry
-from gossamer.experiments.search import KINDS, RATES, Search
-from gossamer.experiments.tune import Notebook, key_of
-from gossamer.experiments.tune import tune as tune_one
+from gossamer.run.settings import read_settings
+from gossamer.train.compare import Entry
+from gossamer.train.rate_search import KINDS, RATES, Search
+from gossamer.train.tune import Notebook, key_of
+from gossamer.train.tune import tune as tune_one
 
 SHORTEST = 4  # delays: a shorter run says nothing about an algorithm under delay
 

@@ -42,10 +42,10 @@ def watch(
     Example: gossamer watch runs/pc-asgd-paper-1-delay20-seed0 --open
     """
     try:
-        from gossamer.experiments.report.page import plotly_script
-        from gossamer.experiments.watch.find import newest_run
-        from gossamer.experiments.watch.follow import Follower
-        from gossamer.experiments.watch.serve import Server, check_place, listener, url_of
+        from gossamer.report.html_page import plotly_script
+        from gossamer.report.watch.find import newest_run
+        from gossamer.report.watch.follow import Follower
+        from gossamer.report.watch.serve import Server, check_place, listener, url_of
     except ImportError as error:
         missing = error.name or "starlette"
         raise UserError(f"the page needs {missing}, which is not installed; pip install {missing}") from None

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from gossamer.data.augment import Normalize
+from gossamer.data.data_folder import data_folder, download, read_checked, unpack
 from gossamer.data.examples import DataSet, Examples
-from gossamer.data.folder import data_folder, download, read_checked, unpack
 
 URL = "https://www.cs.toronto.edu/~kriz/"
 PIXELS = 3 * 32 * 32

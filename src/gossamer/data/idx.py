@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from gossamer.data.augment import Normalize
+from gossamer.data.data_folder import data_folder, download, read_bytes
 from gossamer.data.examples import DataSet, Examples
-from gossamer.data.folder import data_folder, download, read_bytes
 from gossamer.errors import UserError
 from gossamer.shapes import Tensor
 

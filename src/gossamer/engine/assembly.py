@@ -7,18 +7,18 @@ import torch
 
 from gossamer.algorithms import Algorithm
 from gossamer.data import Examples
+from gossamer.engine.batch_feed import Feed
 from gossamer.engine.execution import Execution, choose_execution, make_execution
 from gossamer.engine.execution.base import Setup
-from gossamer.engine.feed import Feed
 from gossamer.engine.gradients import TaskSource
-from gossamer.engine.memory import Memory, check_fits, estimate
+from gossamer.engine.memory_need import Memory, check_fits, estimate
 from gossamer.engine.metrics import Evaluator
-from gossamer.engine.parts import arithmetic, check_device
-from gossamer.engine.settings import Settings
+from gossamer.engine.norm_statistics import Statistics
 from gossamer.engine.simulation import Simulation
-from gossamer.engine.statistics import Statistics
 from gossamer.errors import UserError
 from gossamer.network import Network
+from gossamer.run.machine import arithmetic, check_device
+from gossamer.run.settings import Settings
 from gossamer.shapes import Tensor
 from gossamer.state.local import LocalOptimizer, Schedule
 from gossamer.tasks import Task

@@ -2,10 +2,10 @@
 
 import torch
 
-from gossamer.engine.chance import drawing_from
+from gossamer.engine.batch_feed import Draw, Feed
+from gossamer.engine.cuda_graph import Recorded
+from gossamer.engine.dropout import drawing_from
 from gossamer.engine.execution import Execution
-from gossamer.engine.feed import Draw, Feed
-from gossamer.engine.recording import Recorded
 from gossamer.shapes import Float, Tensor
 
 

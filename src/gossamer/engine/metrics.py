@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
-from gossamer.engine.chance import drawing_from
+from gossamer.engine.batch_feed import Draw, Feed
+from gossamer.engine.cuda_graph import Recorded
+from gossamer.engine.dropout import drawing_from
 from gossamer.engine.execution import Execution
-from gossamer.engine.feed import Draw, Feed
-from gossamer.engine.recording import Recorded
 from gossamer.engine.simulation import StepReport
 from gossamer.shapes import Float, Int, Tensor
 from gossamer.tasks import correct

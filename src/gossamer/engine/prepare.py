@@ -4,11 +4,11 @@ from typing import Any
 
 from gossamer.algorithms import Algorithm, parse_algorithm
 from gossamer.algorithms.plugins import load_plugins
-from gossamer.engine.parts import NETWORK_SETTINGS
-from gossamer.engine.settings import SETTING_NAMES, make_settings
 from gossamer.engine.training import Training
 from gossamer.errors import UserError
 from gossamer.network import Network
+from gossamer.run.plan import NETWORK_SETTINGS
+from gossamer.run.settings import SETTING_NAMES, make_settings
 from gossamer.tasks import Task
 
 

@@ -9,7 +9,7 @@ import torch
 
 from gossamer.algorithms import Algorithm, Noise, Own, Place
 from gossamer.engine.mailbox import Mailbox
-from gossamer.engine.statistics import Statistics
+from gossamer.engine.norm_statistics import Statistics
 from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.seeding import generator

@@ -12,16 +12,16 @@ import torch
 
 from gossamer.algorithms import Algorithm
 from gossamer.engine.assembly import assemble
-from gossamer.engine.folder import RunFolder
-from gossamer.engine.memory import peak_bytes
+from gossamer.engine.memory_need import peak_bytes
 from gossamer.engine.metrics import MOST_PAIRED, Stopped, Tally
-from gossamer.engine.outline import make_outline
-from gossamer.engine.parts import arithmetic
-from gossamer.engine.settings import Settings
 from gossamer.engine.simulation import NonFinite, StepReport
-from gossamer.engine.status import ALIVE, RUNNING, StatusFile
 from gossamer.errors import UserError
 from gossamer.network import Network
+from gossamer.run.folder import RunFolder
+from gossamer.run.machine import arithmetic
+from gossamer.run.plan import make_plan
+from gossamer.run.settings import Settings
+from gossamer.run.status import ALIVE, RUNNING, StatusFile
 from gossamer.shapes import Float, Tensor
 from gossamer.state.checkpoint import part_of
 from gossamer.tasks import Task
@@ -64,7 +64,7 @@ class Training:
         network: Network | None = None,
         algorithm: Algorithm | None = None,
     ) -> None:
-        made = make_outline(settings, task=task, network=network, algorithm=algorithm)
+        made = make_plan(settings, task=task, network=network, algorithm=algorithm)
         self.task, self.algorithm, self.network, self.tau = made.task, made.algorithm, made.network, made.tau
         self.settings, self.steps_per_epoch, self.steps = made.settings, made.steps_per_epoch, made.steps
         self.schedule = made.schedule

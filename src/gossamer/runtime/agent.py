@@ -11,10 +11,10 @@ from typing import Any
 
 from gossamer.errors import UserError
 from gossamer.network import Network
+from gossamer.runtime.age_trace import AgeRecord
+from gossamer.runtime.cluster_discovery import Observer
 from gossamer.runtime.connect import Connection, connect
-from gossamer.runtime.discovery import Observer
 from gossamer.runtime.environment import Run, read_environment
-from gossamer.runtime.recording import AgeRecord
 from gossamer.runtime.transport.base import Transport
 from gossamer.shapes import Float, Tensor
 

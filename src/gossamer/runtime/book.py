@@ -24,9 +24,9 @@ from typing import Any
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is public, if not in __all__
 
 from gossamer.errors import UserError, read_whole
-from gossamer.runtime.addresses import bindable, joined, refuse_without_key, split
-from gossamer.runtime.keys import read_key
-from gossamer.runtime.records import Forged, Record, seal, unseal
+from gossamer.runtime.directory.addresses import bindable, joined, refuse_without_key, split
+from gossamer.runtime.directory.entries import Forged, Record, seal, unseal
+from gossamer.runtime.directory.keys import read_key
 
 PERIOD = 0.25  # seconds between two looks at the book
 PATIENCE = 3.0  # seconds for one look, or for a connection; a book that takes longer is given up

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gossamer.network import Network
-from gossamer.runtime.addresses import split
+from gossamer.runtime.directory.addresses import split
+from gossamer.runtime.directory.keys import read_key
 from gossamer.runtime.environment import Run
-from gossamer.runtime.keys import read_key
 from gossamer.runtime.transport.base import Transport
 from gossamer.runtime.transport.fault_spec import parse_faults
 from gossamer.runtime.transport.faults import Faulty

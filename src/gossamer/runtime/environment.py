@@ -20,7 +20,7 @@ from gossamer.errors import UserError, unknown_name
 from gossamer.network import Network
 from gossamer.network import network as make_network
 from gossamer.network.network import CLIP_WEIGHTS, STARTUPS
-from gossamer.runtime.addresses import is_loopback, split
+from gossamer.runtime.directory.addresses import is_loopback, split
 from gossamer.runtime.launch.schedulers import (
     LOOPBACK,
     own_address,

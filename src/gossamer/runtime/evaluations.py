@@ -7,7 +7,7 @@ import torch
 
 from gossamer.algorithms import Algorithm
 from gossamer.errors import UserError
-from gossamer.runtime.flat import Flat
+from gossamer.runtime.flat_row import Flat
 from gossamer.shapes import Float, Tensor
 
 Closure = Callable[[], Any]

@@ -14,11 +14,11 @@ from gossamer.algorithms import Algorithm, Evaluate, Noise, Own, Place, Update
 from gossamer.errors import StabilityWarning, UserError
 from gossamer.network import NOTHING, Arrivals, Network
 from gossamer.runtime.agent import Agent, Step
-from gossamer.runtime.layout import Layout
-from gossamer.runtime.outbox import Outbox
+from gossamer.runtime.inbox import Sorting
 from gossamer.runtime.past import Clock, OwnPast
-from gossamer.runtime.reception import Reception
-from gossamer.runtime.sorting import Sorting
+from gossamer.runtime.payload import Layout
+from gossamer.runtime.publisher import Outbox
+from gossamer.runtime.received import Reception
 from gossamer.runtime.transport.base import Transport
 from gossamer.runtime.transport.scripted import Scripted
 from gossamer.seeding import generator

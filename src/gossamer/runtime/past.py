@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from gossamer.algorithms import Algorithm, Past
-from gossamer.algorithms.parts import aliases, parts_sent
+from gossamer.algorithms.message_parts import aliases, parts_sent
 from gossamer.shapes import Float, Tensor
 from gossamer.state.history import Drift, Ring
 

@@ -21,9 +21,8 @@ from typing import Any
 import torch
 import triton
 
-from gossamer.nn.kernels import launch, pointwise, unit
-from gossamer.nn.kernels import norms as of_norms
-from gossamer.nn.kernels.norms import Norm
+from gossamer.nn.kernels import batch_norm, choose_kernel, pointwise, unit
+from gossamer.nn.kernels.batch_norm import Norm
 from gossamer.nn.kernels.sizes import PROGRAMS, Geometry, block_of, num_rows_of, split_rows
 from gossamer.shapes import Float, Tensor
 
@@ -109,8 +108,8 @@ def _backward(
         OUT_BLOCK=block_of(out, 128), num_stages=1, **x.sizes,
     )  # fmt: skip
     dweight = dy.new_empty((n, out, x.count, 1, 1), dtype=torch.float32)
-    launch.finish_weight_gradient(parts, dweight)
-    return dweight, *of_norms.norm_gradient(sums)
+    choose_kernel.finish_weight_gradient(parts, dweight)
+    return dweight, *batch_norm.norm_gradient(sums)
 
 
 class Pending:
@@ -155,7 +154,7 @@ class DenseBlock(torch.autograd.Function):
         total = start + len(norms) * growth
         width = triton.cdiv(total, ALIGNMENT) * ALIGNMENT
         buffer = x.new_zeros((*x.shape[:-1], width))  # what is not written yet is read, so it must be finite
-        splits, _ = of_norms.plan_statistics(x)
+        splits, _ = batch_norm.plan_statistics(x)
         parts = x.new_empty((n, splits, 2, width), dtype=torch.float32)
         saved: list[Tensor] = []
         buffer[..., :start] = x
@@ -163,19 +162,19 @@ class DenseBlock(torch.autograd.Function):
         for index, of in enumerate(norms):
             wide, _, _, narrow, _, _ = tensors[PER_LAYER * index : PER_LAYER * (index + 1)]
             if of.wide.training:
-                of_norms.measure(new, parts, at)
+                batch_norm.measure(new, parts, at)
             at += new.shape[-1]
             affine = (
-                of_norms.merge(parts, num_rows_of(x), at, of.wide, x)
+                batch_norm.merge(parts, num_rows_of(x), at, of.wide, x)
                 if of.wide.training
-                else of_norms.running_affine(of.wide)
+                else batch_norm.running_affine(of.wide)
             )
             wide_taps, wide_back_taps = _arrange(wide, x.dtype)
             inner = _forward(Prefix(buffer, at, *affine), wide_taps, wide.shape[1], precision)
             taps, back_taps = unit.arrange(narrow, x.dtype)
-            z, *prepared = of_norms.normalise(inner, of.narrow)
+            z, *prepared = batch_norm.normalise(inner, of.narrow)
             size = Geometry(x.shape[2], x.shape[3], narrow.shape[2], growth, 3, 1, 1)
-            new, _ = launch.convolve(z, taps, size, precision, into=buffer[..., at : at + growth])
+            new, _ = choose_kernel.convolve(z, taps, size, precision, into=buffer[..., at : at + growth])
             saved += [*affine, inner, z, back_taps, *prepared, wide_back_taps]
         ctx.save_for_backward(buffer, *saved)
         ctx.start, ctx.growth, ctx.precision, ctx.training = start, growth, precision, norms[0].wide.training
@@ -200,11 +199,11 @@ def _layer_backward(ctx: Any, prefix: Prefix, saved: list[Tensor], pending: Pend
     inner, z, taps, mean, rstd, scale, shift, wide = saved
     size = Geometry(inner.shape[2], inner.shape[3], inner.shape[-1], ctx.growth, 3, 1, 1)
     dnew = pending.take(prefix.count, ctx.growth)
-    dnarrow = launch.weight_gradient(size, z, dnew, ctx.precision)
+    dnarrow = choose_kernel.weight_gradient(size, z, dnew, ctx.precision)
     before = (inner, scale, shift, mean, rstd)
-    dz, sums = launch.convolve(dnew, taps, size.backward(), ctx.precision, before=before)
-    dnarrow_weight, dnarrow_bias = of_norms.norm_gradient(sums)
-    dinner = of_norms.past_norm(dz, before, dnarrow_weight, dnarrow_bias, None, training=ctx.training)
+    dz, sums = choose_kernel.convolve(dnew, taps, size.backward(), ctx.precision, before=before)
+    dnarrow_weight, dnarrow_bias = batch_norm.norm_gradient(sums)
+    dinner = batch_norm.past_norm(dz, before, dnarrow_weight, dnarrow_bias, None, training=ctx.training)
     dwide, dwide_weight, dwide_bias = _backward(prefix, wide, dinner, pending.dx, ctx.precision)
     pending.postpone(prefix, dwide_weight, dwide_bias)
     return [dwide, dwide_weight, dwide_bias, dnarrow, dnarrow_weight, dnarrow_bias]

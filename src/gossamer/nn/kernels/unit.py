@@ -11,8 +11,8 @@ import torch
 import triton
 
 from gossamer.nn.kernels import convolution as conv
-from gossamer.nn.kernels.launch import convolve, weight_gradient
-from gossamer.nn.kernels.norms import Norm, norm_gradient, normalise, past_norm
+from gossamer.nn.kernels.batch_norm import Norm, norm_gradient, normalise, past_norm
+from gossamer.nn.kernels.choose_kernel import convolve, weight_gradient
 from gossamer.nn.kernels.sizes import Geometry
 from gossamer.shapes import Float, Tensor
 

@@ -10,7 +10,7 @@ from torch.nn.parameter import is_lazy
 
 from gossamer.errors import UserError
 from gossamer.nn.stack.form import Form, form_of, take_form
-from gossamer.nn.stack.leaving import Session
+from gossamer.nn.stack.leave_vmap import Session
 from gossamer.shapes import Tensor
 
 

@@ -4,7 +4,7 @@ from typing import Any, ClassVar, cast
 
 from torch import nn
 
-from gossamer.nn.stack.leaving import Session, step_out
+from gossamer.nn.stack.leave_vmap import Session, step_out
 from gossamer.shapes import Tensor
 
 

@@ -13,7 +13,7 @@ from torch import nn
 from gossamer.errors import UserError
 from gossamer.nn.stack.build import build, loose_slots
 from gossamer.nn.stack.folding import Layout
-from gossamer.nn.stack.leaving import Session
+from gossamer.nn.stack.leave_vmap import Session
 from gossamer.nn.stack.undo import Undo
 from gossamer.shapes import Float, Tensor
 

@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable
 
 from gossamer.errors import UserError
-from gossamer.runtime.addresses import split
-from gossamer.runtime.launch.family import guarded
-from gossamer.runtime.launch.logs import last_words
-from gossamer.runtime.launch.plan import Plan, without_run
+from gossamer.runtime.directory.addresses import split
+from gossamer.runtime.launch.agent_logs import last_words
+from gossamer.runtime.launch.job import Job, without_run
+from gossamer.runtime.launch.process_family import guarded
 
 PATIENCE = 60.0  # seconds for the book to say where it is: it imports torch, from a slow disk perhaps
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
@@ -27,7 +27,7 @@ def book_command(address: str, port: int) -> list[str]:
 class BookProcess:
     """Serves the run's book until `stop`."""
 
-    def __init__(self, plan: Plan, command: Command = book_command) -> None:
+    def __init__(self, plan: Job, command: Command = book_command) -> None:
         self._plan, self._command = plan, command
         self._log = plan.folder / "book.log"
         self._process: subprocess.Popen[bytes] | None = None

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gossamer.runtime.launch.board import Board
+from gossamer.runtime.launch.agent_logs import Tail, last_words, log_path
+from gossamer.runtime.launch.agent_posts import Board
 from gossamer.runtime.launch.book_process import BookProcess
-from gossamer.runtime.launch.family import family, guarded, kill_family, send
-from gossamer.runtime.launch.logs import Tail, last_words, log_path
-from gossamer.runtime.launch.plan import Outcome, Plan, Report, Watcher
+from gossamer.runtime.launch.job import Job, Outcome, Report, Watcher
+from gossamer.runtime.launch.process_family import family, guarded, kill_family, send
 from gossamer.runtime.launch.restarts import Restarts
 from gossamer.runtime.transport.shared import remove_leftovers, remove_orphans
 
@@ -24,10 +24,10 @@ POLITE, FINAL = 5.0, 10.0  # seconds after SIGINT at which SIGTERM and SIGKILL f
 SILENCE = 30.0  # seconds without news of agents elsewhere, after which the book is no longer kept for them
 BEGINNING = 5.0  # seconds: all agents that fail sooner, twice, have a mistake in common that no restart will mend
 
-Command = Callable[[Plan, int], list[str]]
+Command = Callable[[Job, int], list[str]]
 
 
-def python_command(plan: Plan, rank: int) -> list[str]:
+def python_command(plan: Job, rank: int) -> list[str]:
     """Return the command of an agent that is a Python process."""
     return [sys.executable, str(plan.script), *plan.arguments]
 
@@ -35,7 +35,7 @@ def python_command(plan: Plan, rank: int) -> list[str]:
 class AgentProcess:
     """One agent: its process while it runs, and how it ended."""
 
-    def __init__(self, plan: Plan, rank: int, command: Command, restarts: Restarts) -> None:
+    def __init__(self, plan: Job, rank: int, command: Command, restarts: Restarts) -> None:
         self.rank, self.restarts = rank, restarts
         self.log = log_path(plan.folder, rank)
         self.exit: int | None = None  # the last one
@@ -119,12 +119,12 @@ class Launcher:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: Job,
         watcher: Watcher | None = None,
         *,
         command: Command = python_command,
         restarts: int | None = None,
-        book: Callable[[Plan], BookProcess] = BookProcess,
+        book: Callable[[Job], BookProcess] = BookProcess,
     ) -> None:
         """Take the plan; `restarts` differs from the plan's where the command makes them itself."""
         run = dataclasses.replace(plan.run, launcher=os.getpid())

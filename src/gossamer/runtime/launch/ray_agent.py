@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gossamer.runtime.addresses import is_loopback
+from gossamer.runtime.directory.addresses import is_loopback
 from gossamer.runtime.environment import VARIABLES
-from gossamer.runtime.launch.logs import log_path
-from gossamer.runtime.launch.plan import Plan
+from gossamer.runtime.launch.agent_logs import log_path
+from gossamer.runtime.launch.job import Job
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Desk:
 class Agent:
     """An actor that runs the script once. When that fails the process ends, which makes Ray start the actor again."""
 
-    def __init__(self, plan: Plan, rank: int, restarts: int, address: str, key: str | None) -> None:
+    def __init__(self, plan: Job, rank: int, restarts: int, address: str, key: str | None) -> None:
         self._plan, self._rank, self._restarts = plan, rank, restarts
         self._address, self._key = address, key
 
@@ -86,7 +86,7 @@ class Agent:
 class RayAgent(Agent):
     """The actor: reports at the desk, then is an agent like any other."""
 
-    def __init__(self, plan: Plan, rank: int, desk: str, key: str | None) -> None:
+    def __init__(self, plan: Job, rank: int, desk: str, key: str | None) -> None:
         import ray
 
         context = ray.get_runtime_context()

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.errors import UserError
-from gossamer.runtime.addresses import is_loopback
-from gossamer.runtime.launch.board import Board
+from gossamer.runtime.directory.addresses import is_loopback
+from gossamer.runtime.launch.agent_logs import Tail, log_path
+from gossamer.runtime.launch.agent_posts import Board
 from gossamer.runtime.launch.book_process import BookProcess
-from gossamer.runtime.launch.family import send
-from gossamer.runtime.launch.logs import Tail, log_path
-from gossamer.runtime.launch.plan import Outcome, Plan, Report, Watcher
+from gossamer.runtime.launch.job import Job, Outcome, Report, Watcher
+from gossamer.runtime.launch.process_family import send
 from gossamer.runtime.launch.processes import FINAL, TABLE, remove_shared_memory
 from gossamer.runtime.launch.ray_agent import Desk, RayAgent, Seat
 from gossamer.runtime.launch.ray_connection import Resources, connected
@@ -29,7 +29,7 @@ LOOK = 1.0  # seconds to wait for news of the agents while they run
 class RayLauncher:
     """Runs a plan's agents on Ray, and leaves the cluster as it was."""
 
-    def __init__(self, plan: Plan, watcher: Watcher, resources: Resources) -> None:
+    def __init__(self, plan: Job, watcher: Watcher, resources: Resources) -> None:
         self.plan, self.watcher, self._resources = plan, watcher, resources
         self._states = dict.fromkeys(plan.ranks, "waiting")
         self._exits: dict[int, int | None] = dict.fromkeys(plan.ranks)
@@ -209,7 +209,7 @@ def _alive(seats: dict[int, Seat], here: str) -> bool:
     return any(seat.node == here and Path(f"/proc/{seat.pid}").exists() for seat in seats.values())
 
 
-def run_on_ray(plan: Plan, watcher: Watcher, resources: Resources, stop: Callable[[], object]) -> Report:
+def run_on_ray(plan: Job, watcher: Watcher, resources: Resources, stop: Callable[[], object]) -> Report:
     """Run a plan's agents on Ray, whose processes have another folder than this one as their present folder."""
     absolute = dataclasses.replace(plan, folder=plan.folder.resolve(), script=plan.script.resolve())
     return RayLauncher(absolute, watcher, resources).run(stop)

@@ -10,7 +10,7 @@ from typing import Any
 
 from gossamer.algorithms.options import option
 from gossamer.errors import UserError, unknown_name
-from gossamer.runtime.launch.plan import Plan, cores
+from gossamer.runtime.launch.job import Job, cores
 from gossamer.runtime.launch.schedulers import LOOPBACK, own_address
 
 ELSEWHERE = "203.0.113.1"  # an address of no machine, by which to find out whether this one has a network
@@ -42,7 +42,7 @@ class Resources:
 
 
 @contextlib.contextmanager
-def connected(resources: Resources, plan: Plan) -> Iterator[Any]:
+def connected(resources: Resources, plan: Job) -> Iterator[Any]:
     """Give Ray, connected; shut it down in the end, unless it was there before.
 
     Ray takes SIGTERM for itself and writes to standard output, which may be for a JSON object alone: neither stays so.

@@ -2,11 +2,11 @@
 
 import sys
 
-from gossamer.runtime.launch.family import GUARD
-from gossamer.runtime.launch.plan import Plan
+from gossamer.runtime.launch.job import Job
+from gossamer.runtime.launch.process_family import GUARD
 
 
-def torchrun_command(plan: Plan, rank: int) -> list[str]:
+def torchrun_command(plan: Job, rank: int) -> list[str]:
     """Return the command of an agent that torchrun starts, and starts again.
 
     What torchrun starts is guarded as well: its workers lead sessions of their own and would outlive it.

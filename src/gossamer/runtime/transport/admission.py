@@ -7,7 +7,7 @@ sends later, so that no agent can pass for another.
 import zmq
 from zmq.utils import z85
 
-from gossamer.runtime.keys import curve_pair
+from gossamer.runtime.directory.keys import curve_pair
 from gossamer.runtime.transport.tuning import Context, Socket
 
 DOMAIN = b"gossamer"

@@ -17,15 +17,15 @@ import zmq
 import zmq.utils.garbage  # before `close` is registered with atexit, which calls the last one first
 
 from gossamer.errors import UserError
-from gossamer.runtime.addresses import bindable, connectable, joined
+from gossamer.runtime.directory.addresses import bindable, connectable, joined
 from gossamer.runtime.message import Stamp
 from gossamer.runtime.transport.admission import Admission, lock
 from gossamer.runtime.transport.answering import Answering
 from gossamer.runtime.transport.asking import Asking, Identity
 from gossamer.runtime.transport.base import Letter, Transport
 from gossamer.runtime.transport.bell import Bell
-from gossamer.runtime.transport.outbox import Outbox
 from gossamer.runtime.transport.requests import Envelope, run_digest
+from gossamer.runtime.transport.sent_messages import Outbox
 from gossamer.runtime.transport.tuning import Context, Sizes, answering_socket
 from gossamer.shapes import Tensor
 

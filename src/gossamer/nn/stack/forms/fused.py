@@ -15,7 +15,7 @@ from gossamer.nn.models.densenet import DenseBlock
 from gossamer.nn.models.preresnet import BasicBlock
 from gossamer.nn.stack.folding import Layout
 from gossamer.nn.stack.form import Form, register_form
-from gossamer.nn.stack.forms.norms import BatchNorm
+from gossamer.nn.stack.forms.norm_layers import BatchNorm
 from gossamer.nn.stack.forms.spatial import AveragePool2d, Convolution
 from gossamer.shapes import Float, Tensor
 
@@ -163,7 +163,7 @@ def convolve(
 
 def _as_norm(norm: BatchNorm) -> Any:
     """Return a layer's norm as the kernels take it, and have the batch counted."""
-    from gossamer.nn.kernels.norms import Norm
+    from gossamer.nn.kernels.batch_norm import Norm
 
     if norm.training and norm.num_batches_tracked is not None:
         norm.session.counters.append(norm.num_batches_tracked)

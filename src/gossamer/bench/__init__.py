@@ -1,0 +1,12 @@
+"""Speed and memory of the engine, measured beside other ways to train N agents on the same machine."""
+
+# Importing these puts their cases on the list, in this order.
+from gossamer.bench import speed  # noqa: F401 # isort: skip
+from gossamer.bench import scale  # noqa: F401 # isort: skip
+from gossamer.bench import runtime_cases  # noqa: F401 # isort: skip
+from gossamer.bench.cases import CASES, choose_cases
+from gossamer.bench.render import to_markdown
+from gossamer.bench.request import Request, make_plan
+from gossamer.bench.results import load_all, save
+
+__all__ = ["CASES", "Request", "choose_cases", "load_all", "make_plan", "save", "to_markdown"]

@@ -1,0 +1,150 @@
+"""The agents of `gossamer bench runtime`: processes that do as they are told, and of which nothing is left behind."""
+
+import json
+import os
+import secrets
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import gossamer
+from gossamer.errors import UserError
+from gossamer.runtime.launch.agent_logs import last_words, log_path
+from gossamer.runtime.launch.job import without_run
+from gossamer.runtime.launch.process_family import guarded
+from gossamer.runtime.transport.shared import remove_leftovers
+
+PATIENCE = 300.0  # seconds beyond what was asked for, after which an agent hangs
+WORKER = "gossamer.bench.runtime_worker"
+
+
+def _environment() -> dict[str, str]:
+    """Return one thread for each, and this very package, wherever it was imported from."""
+    here, paths = str(Path(gossamer.__file__).parents[1]), os.environ.get("PYTHONPATH")
+    path = here if not paths else os.pathsep.join([here, paths])
+    return {**without_run(os.environ), "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+
+class Fleet:
+    """So many processes on this machine, one thread each."""
+
+    def __init__(self, agents: int) -> None:
+        self.agents = agents
+        self.ranks = tuple(range(agents))
+        self._folder = tempfile.TemporaryDirectory(prefix="gossamer-bench-")
+        self._name = f"bench-{os.getpid()}-{secrets.token_hex(3)}"
+        self._runs: list[str] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def folder(self) -> Path:
+        """A folder that lasts as long as the fleet."""
+        return Path(self._folder.name)
+
+    @property
+    def pids(self) -> list[int]:
+        """The processes."""
+        return [process.pid for process in self._processes]
+
+    def new_run(self) -> str:
+        """Return the name of another run of these agents."""
+        self._runs.append(f"{self._name}-{len(self._runs)}")
+        return self._runs[-1]
+
+    def __enter__(self) -> "Fleet":
+        try:
+            for rank in self.ranks:
+                self._start(rank)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _start(self, rank: int) -> None:
+        with log_path(self.folder, rank).open("wb") as log:
+            process = subprocess.Popen(
+                guarded([sys.executable, "-m", WORKER, str(rank), str(self.agents)]),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                bufsize=0,
+                env=_environment(),
+                start_new_session=True,  # Ctrl+C is for the one who started them
+            )
+        self._processes.append(process)
+
+    def tell(self, *, ranks: Sequence[int] | None = None, **command: Any) -> list[dict[str, Any]]:
+        """Tell agents, all of them unless ranks are named, what to do; return their answers."""
+        told = self.ranks if ranks is None else ranks
+        line = json.dumps(command).encode() + b"\n"
+        for rank in told:
+            pipe = self._processes[rank].stdin
+            assert pipe is not None
+            try:
+                pipe.write(line)
+            except BrokenPipeError:
+                raise self._failure(rank) from None
+        answers = self._answers(told, time.monotonic() + command.get("limit", 0.0) + PATIENCE)
+        for answer in answers:
+            if "error" in answer:
+                raise UserError(answer["error"])
+        return answers
+
+    def _answers(self, ranks: Sequence[int], deadline: float) -> list[dict[str, Any]]:
+        """Wait for a line of each."""
+        lines = dict.fromkeys(ranks, b"")
+        with selectors.DefaultSelector() as selector:
+            for rank in ranks:
+                pipe = self._processes[rank].stdout
+                assert pipe is not None
+                selector.register(pipe, selectors.EVENT_READ, rank)
+            while selector.get_map():
+                ready = selector.select(timeout=max(0.0, deadline - time.monotonic()))
+                if not ready:
+                    raise RuntimeError(f"agents {sorted(ranks)} of the benchmark do not answer; this is a bug")
+                for key, _ in ready:
+                    chunk = os.read(key.fd, 1 << 16)
+                    if not chunk:
+                        raise self._failure(key.data)
+                    lines[key.data] += chunk
+                    if chunk.endswith(b"\n"):
+                        selector.unregister(key.fileobj)
+        return [json.loads(lines[rank]) for rank in ranks]
+
+    def _failure(self, rank: int) -> RuntimeError:
+        words = last_words(log_path(self.folder, rank))
+        return RuntimeError(f"agent {rank} of the benchmark has ended ({words})")
+
+    def stop(self, rank: int) -> None:
+        """Let an agent do nothing at all, as if its machine hung."""
+        self._processes[rank].send_signal(signal.SIGSTOP)
+
+    def go_on(self, rank: int) -> None:
+        """End that."""
+        self._processes[rank].send_signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        """Kill all processes and remove what they shared; a second Ctrl+C waits meanwhile."""
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        try:
+            for process in self._processes:
+                process.kill()
+            for process in self._processes:
+                process.wait()
+                for pipe in (process.stdin, process.stdout):
+                    if pipe is not None:
+                        pipe.close()
+            for run in self._runs:
+                remove_leftovers(run)
+            self._folder.cleanup()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)

@@ -1,0 +1,154 @@
+"""How much memory a run will need, told before it starts rather than by a crash."""
+
+import os
+from dataclasses import dataclass
+
+import torch
+
+from gossamer.algorithms import Algorithm, Past, Place
+from gossamer.algorithms.message_parts import part_bytes
+from gossamer.data import BLOCK
+from gossamer.engine.execution.base import Setup
+from gossamer.engine.mailbox import planned_rings
+from gossamer.errors import UserError
+from gossamer.network import Network
+from gossamer.shapes import Tensor
+
+ON_THE_WAY = 1.25  # times what is kept for the backward pass: layers need room while they work
+WORKING_COPIES = 8  # [N, d]: x, its copy in the model, g, v, momentum, the next x, and products on the way
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes by purpose; `histories` may lie on the host instead of the device."""
+
+    states: int
+    histories: int
+    activations: int
+    data: int
+    batches: int = 0
+    histories_on_host: bool = False
+    histories_in_bf16: bool = False
+
+    @property
+    def on_device(self) -> int:
+        """What must fit beside the model."""
+        return (
+            self.states
+            + self.activations
+            + self.data
+            + self.batches
+            + (0 if self.histories_on_host else self.histories)
+        )
+
+    def __str__(self) -> str:
+        parts = {"states": self.states, "histories": self.histories, "activations": self.activations}
+        parts |= {"data": self.data, "batches": self.batches}
+        listed = ", ".join(f"{name} {in_words(value)}" for name, value in parts.items())
+        place = " (histories on the host)" if self.histories_on_host else ""
+        return f"about {in_words(self.on_device)}: {listed}{place}"
+
+
+def in_words(count: int | float) -> str:
+    """Return a number of bytes as a person reads it."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"
+
+
+def estimate(setup: Setup, algorithm: Algorithm, network: Network, *, batch: int, plain: bool, history: str) -> Memory:
+    """Return what a run needs: exact for states and histories, from one small forward pass for activations."""
+    size, itemsize = setup.module.size, setup.dtype.itemsize
+    state = setup.num_agents * size * itemsize
+    names, depth = planned_rings(algorithm, network, plain=plain)
+    copies = WORKING_COPIES + (algorithm.past is Past.WINDOW)
+    rounded = 2 if history == "bf16" else itemsize
+    kept = [part_bytes(algorithm, name, size, itemsize if name in algorithm.numbers else rounded) for name in names]
+    examples = (setup.task.train, setup.task.test)
+    return Memory(
+        states=copies * state + _kept_bytes(algorithm, network, setup),
+        histories=depth * setup.num_agents * sum(kept),
+        activations=setup.num_agents * batch * _activation_bytes(setup),
+        batches=setup.num_agents * batch * _example_bytes(setup),
+        data=sum(part.x.numel() * part.x.element_size() + part.y.numel() * 8 for part in examples),
+        histories_on_host=history == "host" and setup.device != "cpu",
+        histories_in_bf16=history == "bf16",
+    )
+
+
+def _kept_bytes(algorithm: Algorithm, network: Network, setup: Setup) -> int:
+    """Return what the rule keeps between steps: what it keeps for a model of one parameter, times the parameters."""
+    place = Place(network, torch.arange(setup.num_agents), torch.ones(setup.num_agents))
+    of_sizes = [
+        sum(
+            kept.nbytes
+            for kept in algorithm.start(torch.zeros(setup.num_agents, size, dtype=setup.dtype), place).values()
+        )
+        for size in (0, 1)
+    ]
+    return of_sizes[0] + (of_sizes[1] - of_sizes[0]) * setup.module.size
+
+
+def _example_bytes(setup: Setup) -> int:
+    """Return what one example takes on its way in: raw, ready for the model, and its place in 64 steps' batches."""
+    raw = setup.task.train.x[0]
+    return raw.numel() * (raw.element_size() + setup.working_dtype.itemsize) + BLOCK * 8
+
+
+def _activation_bytes(setup: Setup) -> int:
+    """Return what autograd keeps for one example: counted in one forward pass of one agent on two of them."""
+    kept: dict[int, int] = {}
+    task = setup.task
+    module = task.fresh_module(0).module.to(setup.dtype)
+    of_module = {tensor.untyped_storage().data_ptr() for tensor in (*module.parameters(), *module.buffers())}
+
+    def keep(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in of_module:  # a weight may come as a view, such as its transpose
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    inputs = task.inputs(task.train.x[:2].clone(), setup.dtype)  # a view would count for the whole data set
+    with torch.random.fork_rng(devices=[]), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        module(inputs)
+    ratio = setup.working_dtype.itemsize / setup.dtype.itemsize
+    return int(ON_THE_WAY * sum(kept.values()) / 2 * ratio)
+
+
+def check_fits(memory: Memory, device: str) -> None:
+    """Refuse a run that cannot fit, with the option that would make it."""
+    free = free_bytes(device)
+    if free is None or memory.on_device <= free:
+        return
+    missing = memory.on_device - free
+    movable = 0 if memory.histories_on_host else memory.histories
+    if not memory.histories_in_bf16 and movable // 2 >= missing:
+        remedy = "use --history bf16"
+    elif device != "cpu" and movable >= missing:
+        remedy = "use --history host"
+    elif memory.activations // 2 >= missing:
+        remedy = "use half the --batch or --precision bf16"
+    elif memory.activations + memory.batches >= missing:
+        remedy = "use a smaller --batch"
+    else:
+        remedy = "use fewer agents, a smaller --delay or a smaller --model"
+    raise UserError(f"this run needs {memory}, but {device} has {in_words(free)} free; {remedy}")
+
+
+def free_bytes(device: str) -> int | None:
+    """Return the memory that is free on a device, or None where nobody knows."""
+    if torch.device(device).type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123 - no path of the user's
+            fields = dict(line.split(":") for line in file)
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else None
+
+
+def peak_bytes(device: str) -> int | None:
+    """Return the most that this program has held on a GPU so far; None on a CPU, where others share the count."""
+    return torch.cuda.max_memory_allocated(device) if torch.device(device).type == "cuda" else None

@@ -1,1 +1,0 @@
-"""Named settings, comparisons over algorithms and seeds, and their reports."""

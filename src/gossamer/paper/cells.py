@@ -1,0 +1,104 @@
+"""A cell of a table, or a point of a figure: its place, and the settings of the runs that fill it.
+
+Two cells with the same essence are the same experiment, whichever result asks for it: it runs once. The essence is
+what a run is about and whatever else differs from the defaults, so that a new option whose default changes nothing
+leaves all keys as they were.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from gossamer.algorithms import algorithm_class
+from gossamer.report.repeat_command import changed_options, train_command
+from gossamer.run.plan import DEFAULT_DELAY
+from gossamer.run.settings import RECORDED, SETTING_NAMES, Settings
+
+# Where and how a run is computed, how often it is looked at, and its seed, which stands beside the key. A result that
+# was found in bf16 on a GPU is found again by whoever has none.
+_APART = (
+    *("seed", "data_dir", "device", "precision", "threads", "execution", "compile", "deterministic"),
+    *("eval_every", "checkpoint_every", *RECORDED),
+)
+_ALWAYS = (
+    *("task", "model", "network", "delay", "algorithm", "lr", "epochs", "batch", "momentum", "weight_decay"),
+    *("schedule", "partition"),
+)
+_DEFAULTS = Settings()
+KEY_LENGTH = 12
+
+
+def essence(settings: Settings) -> dict[str, Any]:
+    """Return what the numbers of a run depend on, apart from its seed."""
+    values = {name: getattr(settings, name) for name in SETTING_NAMES if name not in _APART}
+    told = {name: value for name, value in values.items() if name in _ALWAYS or value != getattr(_DEFAULTS, name)}
+    name = algorithm_class(settings.algorithm).name
+    return {**told, **changed_options(settings), "algorithm": name, "delay": settings.delay or DEFAULT_DELAY}
+
+
+def key_of(settings: Settings) -> str:
+    """Return a short name for the experiment."""
+    text = json.dumps(essence(settings), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:KEY_LENGTH]
+
+
+def command_of(settings: Settings) -> str:
+    """Return the command that makes one run by itself."""
+    apart = {name: getattr(settings, name) for name in ("seed", "device", "precision", "execution")}
+    return train_command({**essence(settings), **apart})
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A place in a result, and the settings of its runs but for the seed.
+
+    With `tune_on` learning rate and momentum are the best of those settings on held-out data; with `refine_on` the rate
+    is looked for once more, there, from the one that was found on. `extra` cells are not in the paper. A `timed` cell
+    is there for the time that an epoch takes. A `watched` one is evaluated on the way, not only at its end. The rate of
+    a `tentative` one is the best so far of a search that has not ended.
+    """
+
+    row: str
+    column: str
+    protocol: str
+    settings: Settings
+    tune_on: tuple[Settings, ...] = ()
+    refine_on: Settings | None = None
+    extra: bool = False
+    timed: bool = False
+    watched: bool = False
+    tentative: bool = False
+
+    @property
+    def label(self) -> str:
+        """What --only looks at."""
+        return f"{self.row}, {self.column}, {self.protocol}"
+
+    @functools.cached_property
+    def key(self) -> str:
+        """The experiment's name; of a tuned cell not before its rate is known."""
+        return key_of(self.settings)
+
+    @property
+    def searched_on(self) -> tuple[Settings, ...]:
+        """All settings at which the rate is looked for."""
+        return self.tune_on if self.refine_on is None else (*self.tune_on, self.refine_on)
+
+    def at(self, lr: float, momentum: float, server_momentum: float | None = None) -> "Cell":
+        """Return the cell with what was looked for; the last of it belongs to rules with a server."""
+        settings = with_found(self.settings, lr, momentum, server_momentum)
+        return dataclasses.replace(self, settings=settings, tune_on=(), refine_on=None)
+
+
+def with_found(settings: Settings, lr: float, momentum: float, server_momentum: float | None) -> Settings:
+    """Return settings with a rate and momenta."""
+    found = {} if server_momentum is None else {"server_momentum": server_momentum}
+    return dataclasses.replace(settings, lr=lr, momentum=momentum, options={**settings.options, **found})
+
+
+def chosen(cells: list[Cell], only: list[str]) -> list[Cell]:
+    """Return the cells whose label contains all of these texts, in whichever case."""
+    return [cell for cell in cells if all(text.lower() in cell.label.lower() for text in only)]

@@ -1,0 +1,216 @@
+"""Makes one run and tells what is worth keeping of it; stopped, it is saved and goes on another time.
+
+A run has no folder while it goes on: the messages in flight of a deep net are gigabytes, too many to write every few
+epochs. It is saved when it is stopped, and now and then when it lasts.
+"""
+
+import dataclasses
+import datetime
+import functools
+import gc
+import math
+import platform
+import shutil
+import statistics
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gossamer.engine.training import OnStep, Result, Stop, Training
+from gossamer.errors import StabilityWarning, UserError
+from gossamer.paper.cells import command_of, essence, key_of
+from gossamer.paper.store import Record
+from gossamer.run.folder import RunFolder
+from gossamer.run.machine import device_name
+from gossamer.run.plan import make_plan
+from gossamer.run.settings import Settings
+from gossamer.tasks import make_task
+from gossamer.train.tune import NEVER
+from gossamer.version import __version__
+
+SAVE_AFTER = 900.0  # seconds of a run, and again after as many
+DIGITS = 5
+
+_task = functools.lru_cache(maxsize=2)(make_task)  # to read and check images takes as long as some short runs
+
+
+class Stopped(Exception):
+    """The run was told to stop, and is saved; `reason` says why."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class Job:
+    """A run to make: its settings with seed and device, how often to look at it, and whether to time its epochs."""
+
+    settings: Settings
+    scale: str
+    evaluations: int
+    timed: bool = False
+
+    @property
+    def key(self) -> str:
+        """The experiment that it belongs to."""
+        return key_of(self.settings)
+
+    @property
+    def name(self) -> str:
+        """The experiment and the seed."""
+        return f"{self.key}-seed{self.settings.seed}"
+
+    @property
+    def folder_name(self) -> str:
+        """Where it is saved when it is stopped."""
+        return f"{self.name}-{self.settings.device.replace(':', '-')}"
+
+
+@dataclass
+class Clock:
+    """Takes the time at the end of each epoch."""
+
+    steps_per_epoch: int
+    on_step: OnStep | None
+    wait: Callable[[], object]
+    ends: list[float] = field(default_factory=list)
+
+    def __call__(self, step: int, row: dict[str, Any] | None) -> None:
+        """Note the time after the last step of an epoch, when the device has done it."""
+        if step % self.steps_per_epoch == 0:
+            self.wait()
+            self.ends.append(time.perf_counter())
+        if self.on_step is not None:
+            self.on_step(step, row)
+
+    @property
+    def epochs(self) -> list[float]:
+        """Seconds of the epochs but for the first, which warms up, and the last, which ends with an evaluation."""
+        return [end - begin for begin, end in zip(self.ends, self.ends[1:-1], strict=False)]
+
+
+def make_run(job: Job, folder: Path, on_begin: Callable[[int], OnStep | None], stop: Stop) -> Record:
+    """Make a run, or go on with one that was saved in the folder; `on_begin(steps)` gives the step callback."""
+    path = folder / job.folder_name
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StabilityWarning)  # a rule that diverges is a result here
+        training = _begin(job, path)
+    on_step = on_begin(training.steps)
+    clock = Clock(training.steps_per_epoch, on_step, _waiting_for(job.settings.device)) if job.timed else None
+    result = _run_with_saves(job, training, path, clock or on_step, stop)
+    record = to_record(job, training, result)
+    if clock is not None:
+        record["epoch_seconds"] = [round(seconds, 6) for seconds in clock.epochs]
+    shutil.rmtree(path, ignore_errors=True)  # it has served
+    del training, result
+    gc.collect()  # a GPU holds one run at a time
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    return record
+
+
+def _begin(job: Job, path: Path) -> Training:
+    settings = job.settings
+    task = _task(settings.task, settings.model, settings.data_dir)
+    if path.exists() and not job.timed:
+        try:
+            folder, saved = RunFolder.open(path)
+            training = Training(saved, task=task)
+            training.resume(folder)
+            return training
+        except UserError as error:
+            warnings.warn(f"beginning anew what was saved in '{path}': {error}", RuntimeWarning, stacklevel=4)
+    shutil.rmtree(path, ignore_errors=True)
+    steps = make_plan(settings, task=task).steps
+    every = NEVER if job.timed or not job.evaluations else math.ceil(steps / job.evaluations)
+    return Training(dataclasses.replace(settings, eval_every=every), task=task)
+
+
+def _run_with_saves(job: Job, training: Training, path: Path, on_step: OnStep | None, stop: Stop) -> Result:
+    """Run to the end; a stop saves the run and is passed on, and a long run is saved on the way."""
+    while True:
+        save_at = time.monotonic() + SAVE_AFTER
+
+        def stop_or_save(save_at: float = save_at) -> str | bool | None:
+            return stop() or ("save" if time.monotonic() >= save_at else None)
+
+        result = training.run(on_step=on_step, stop=stop_or_save, first_row=job.evaluations > 0)
+        status = result.summary["status"]
+        if status not in ("save", "interrupted", "time limit"):
+            return result
+        _save(training, result, path)
+        if status != "save":
+            raise Stopped(status)
+
+
+def _save(training: Training, result: Result, path: Path) -> None:
+    """Write the folder anew beside the old one, so that there is always a whole one."""
+    fresh = path.with_name(f"{path.name}.new")
+    shutil.rmtree(fresh, ignore_errors=True)
+    folder = RunFolder.create(fresh, training.settings, training.network)
+    for row in result.history:
+        folder.append(row)
+    folder.save(training.state_dict())
+    folder.write_summary(result.summary)
+    shutil.rmtree(path, ignore_errors=True)
+    fresh.rename(path)
+
+
+def _waiting_for(device: str) -> Callable[[], object]:
+    """Return what waits until a device has done all that it was given."""
+    return torch.cuda.synchronize if torch.device(device).type == "cuda" else lambda: None
+
+
+def to_record(job: Job, training: Training, result: Result) -> Record:
+    """Return what is kept of a run."""
+    summary, settings = result.summary, job.settings
+    clusters = summary["clusters"]
+    rows = result.history if job.evaluations else result.history[-1:]  # a stop may have left one on the way
+    return {
+        "key": job.key,
+        "seed": settings.seed,
+        "scale": job.scale,
+        "settings": essence(settings),
+        "accuracy": round(summary["accuracy_mean"], DIGITS),
+        "accuracy_per_cluster": _by_cluster(summary["accuracy_per_agent"], clusters),
+        "accuracy_best": round(max(statistics.fmean(row["accuracy"]) for row in rows), DIGITS),
+        "accuracy_average_model": round(summary["accuracy_average_model"], DIGITS),
+        "loss": summary["loss_mean"],
+        "consensus": summary["consensus_distance"],
+        "predict": summary["predict_fraction"],
+        "status": summary["status"],
+        "agents": summary["agents"],
+        "parameters": summary["parameters"],
+        "iterations": summary["iterations"],
+        "bytes_sent": summary["bytes_sent"],
+        "seconds": round(summary["seconds"], 2),
+        "history": _history(rows, clusters),
+        "device": device_name(settings.device),
+        "precision": training.settings.precision,
+        "versions": {"gossamer": __version__, "torch": torch.__version__, "python": platform.python_version()},
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+        "command": command_of(settings),
+    }
+
+
+def _history(rows: list[dict[str, Any]], clusters: list[list[int]]) -> dict[str, list[Any]]:
+    """Return columns in place of rows, means in place of agents, and few digits."""
+    return {
+        "epoch": [round(row["epoch"], 2) for row in rows],
+        "accuracy": [round(statistics.fmean(row["accuracy"]), DIGITS) for row in rows],
+        "spread": [round(statistics.pstdev(row["accuracy"]), DIGITS) for row in rows],
+        "predict": [_by_cluster(row["predict"], clusters) if row["predict"] else None for row in rows],
+    }
+
+
+def _by_cluster(values: list[float | None], clusters: list[list[int]]) -> list[float | None]:
+    """Return the mean over each cluster's members that have a value."""
+    groups = ([values[member] for member in members] for members in clusters or [list(range(len(values)))])
+    known = [[value for value in group if value is not None] for group in groups]
+    return [round(statistics.fmean(group), DIGITS) if group else None for group in known]

@@ -1,0 +1,185 @@
+"""Learning rate and momentum of a tuned cell, looked up in the stored trials; what is to be tried next is told by name.
+
+A trial is a run like any other, on held-out data, and is stored like one. So the search is a function of the store:
+it goes as far as the trials reach and then says which run it needs next.
+
+All rates are tried for a third of the epochs. From the best one the search goes on at full length, as long as that is
+better: downwards, as a rule that predicts may fall apart late, and what is best in a short run is then too large for a
+long one; else upwards, as what a large rate stirs up needs time to settle. The latter is left out where the next larger
+rate did worse in a short run that was not all too short than the next smaller one.
+
+With skewed labels the search begins at the rate of equal data, or below it where a rule has fallen apart there, and
+goes on at full length in the same way, down or else up. The momentum stays that of equal data.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+from gossamer.paper.cells import Cell, key_of, with_found
+from gossamer.paper.scales import Scale, at_length, shortest_trial
+from gossamer.paper.store import Record, Store
+from gossamer.run.settings import Settings
+from gossamer.train.rate_search import DIVERGED, FURTHER, Score, Search, rounded
+
+THIRD = 3
+TELLING = 10  # epochs: fewer do not tell that a larger rate is too large
+STEPS = 4  # at most so many rates away from where a climb begins
+HOLDS = 2  # with skewed labels: what has less than the accuracy of equal data over this has fallen apart
+
+Found = tuple[float, Score]  # a rate, and how good it was at full length
+
+
+class Missing(Exception):
+    """A trial that has not been made, and the best at full length of those that have."""
+
+    def __init__(self, settings: Settings, so_far: Found | None = None) -> None:
+        super().__init__()
+        self.settings, self.so_far = settings, so_far
+
+
+class Rates:
+    """Rates that were found, kept so that each is looked up once."""
+
+    def __init__(self, scale: Scale, store: Store) -> None:
+        self.scale, self.store = scale, store
+        self._ladder = _ladder_of(scale.rates)
+        self._found: dict[str, Found] = {}
+
+    def settled(self, cell: Cell) -> Cell:
+        """Return the cell with its rate, or raise Missing with the next trial."""
+        if not cell.tune_on:
+            return cell
+        found = [(self._best(settings), settings) for settings in cell.tune_on]
+        base = _at_best(cell, found)
+        if cell.refine_on is None:
+            return base
+        with_equal_data = max(score for (_, score), _ in found)
+        lr = self._near(cell.refine_on, base.settings, with_equal_data)
+        return dataclasses.replace(base, settings=dataclasses.replace(base.settings, lr=lr))
+
+    def open_searches(self, cell: Cell) -> list[Settings]:
+        """Return where the cell's rate is still looked for."""
+        if self.known(cell) is not None:
+            return []
+        return [there for there in cell.searched_on if there is cell.refine_on or not self._has_ended(there)]
+
+    def _has_ended(self, settings: Settings) -> bool:
+        try:
+            self._best(settings)
+        except Missing:
+            return False
+        return True
+
+    def known(self, cell: Cell) -> Cell | None:
+        """Return the cell with its rate, or nothing while that is not known."""
+        try:
+            return self.settled(cell)
+        except Missing:
+            return None
+
+    def so_far(self, cell: Cell) -> Cell | None:
+        """Return the cell with its rate, or with the best one of a search that has not ended, or nothing."""
+        if (settled := self.known(cell)) is not None:
+            return settled
+        ends = [(self._best_so_far(settings), settings) for settings in cell.tune_on]
+        found = [(best, settings) for best, settings in ends if best is not None]
+        # What is tried with skewed labels waits until that search has ended: runs are there at the rate of equal data.
+        return dataclasses.replace(_at_best(cell, found), tentative=True) if found else None
+
+    def _best_so_far(self, settings: Settings) -> Found | None:
+        try:
+            return self._best(settings)
+        except Missing as missing:
+            return missing.so_far
+
+    def _best(self, settings: Settings) -> Found:
+        wanted = key_of(dataclasses.replace(settings, lr=1.0))
+        if wanted not in self._found:
+            self._found[wanted] = self._search(settings)
+        return self._found[wanted]
+
+    def _near(self, settings: Settings, base: Settings, with_equal_data: Score) -> float:
+        """Return the best rate with skewed labels, from that of equal data on."""
+        there = with_found(settings, base.lr, base.momentum, base.options.get("server_momentum"))
+        if (wanted := key_of(there)) not in self._found:
+            measuring, place = self._measuring(there), self._ladder.index(base.lr)
+
+            def measure(at: int) -> Score:
+                return measuring(self._ladder[at], there.epochs)
+
+            # A rule that has fallen apart does not tell which way is better: down, until it holds.
+            down = range(place, place - STEPS - 1, -1)
+            held = next((at for at in down if measure(at)[0] >= with_equal_data[0] / HOLDS), None)
+            if held is None:
+                best = max(down, key=measure)
+                self._found[wanted] = self._ladder[best], measure(best)
+            else:
+                self._found[wanted] = self._climbed(held, (-1, 1) if held == place else (-1,), measure)
+        return self._found[wanted][0]
+
+    def _climbed(self, place: int, ways: tuple[int, ...], measure: Callable[[int], Score]) -> Found:
+        """Return the best rate that is reached from a place on, one way or else the other."""
+        ends = (_climb(place, way, measure) for way in ways)
+        best = next((end for end in ends if end != place), place)
+        return self._ladder[best], measure(best)
+
+    def _measuring(self, settings: Settings) -> Callable[[float, int], Score]:
+        """Return what looks up the score of a rate and a length; a trial that is not there is Missing."""
+        tried: dict[float, Score] = {}  # at full length
+
+        def measure(lr: float, length: int) -> Score:
+            trial = dataclasses.replace(at_length(settings, length), lr=lr)
+            record = self.store.find(key_of(trial), trial.seed)
+            if record is None:
+                raise Missing(trial, max(tried.items(), key=lambda found: found[1], default=None))
+            if length == settings.epochs:
+                tried[lr] = score_of(record)
+            return score_of(record)
+
+        return measure
+
+    def _search(self, settings: Settings) -> Found:
+        epochs, measure = settings.epochs, self._measuring(settings)
+        short = max(math.ceil(epochs / THIRD), shortest_trial(self.scale, settings))
+        if short >= epochs:
+            return Search("grid", self.scale.rates).run(measure, epochs)[:2]
+        best = Search("grid", self.scale.rates).run(lambda lr, _: measure(lr, short), short)[0]
+        place = self._ladder.index(best)
+        smaller, larger = (measure(self._ladder[place + way], short) for way in (-1, 1))
+        ways = (-1, 1) if larger > smaller or short < TELLING else (-1,)
+        return self._climbed(place, ways, lambda at: measure(self._ladder[at], epochs))
+
+
+def _at_best(cell: Cell, found: list[tuple[Found, Settings]]) -> Cell:
+    """Return the cell with the rate and momenta of the highest score."""
+    (lr, _), trial = max(found, key=lambda each: each[0][1])
+    return cell.at(lr, trial.momentum, trial.options.get("server_momentum"))
+
+
+def _climb(place: int, way: int, measure: Callable[[int], Score]) -> int:
+    """Return the place from which a further step this way no longer helps."""
+    height = measure(place)
+    for _ in range(STEPS):
+        further = measure(place + way)
+        if further <= height:
+            break
+        place, height = place + way, further
+    return place
+
+
+def _ladder_of(rates: tuple[float, ...]) -> list[float]:
+    """Return the rates, and as many beyond their ends as a search may reach, each end at its own pace."""
+    ladder = list(rates)
+    for _ in range(FURTHER + 3 * STEPS + 1):  # a search, a descent with skewed labels, and a climb from there
+        ladder.insert(0, rounded(ladder[0] * rates[0] / rates[1], set(ladder)))
+        ladder.append(rounded(ladder[-1] * rates[-1] / rates[-2], set(ladder)))
+    return ladder
+
+
+def score_of(record: Record) -> Score:
+    """Return how good a trial was: by accuracy, of equal ones by the loss."""
+    loss = record.get("loss")
+    if record["status"] != "finished" or loss is None or not math.isfinite(loss):
+        return DIVERGED
+    return record["accuracy"], -loss

@@ -1,0 +1,239 @@
+"""The page about the simple functions: what was run, the pictures, each claim of the paper, and all numbers."""
+
+import itertools
+import statistics
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gossamer.paper.toy import APART, CLUSTERS, PRINTED_LR, Row
+
+FORM = "derived"
+TIGHT = 10.0  # a bound this many times the truth is no longer near it
+MILD = 2.0  # quantities within this factor of each other differ mildly
+WIDTH = 120
+GONE = 0.01  # of the first squared gradient: what is left when a run has converged
+
+HEADINGS = (
+    *(
+        "function",
+        "lambda",
+        "eta",
+        "delay",
+        "outcome",
+        "mean ‖∇F‖²",
+        "last tenth",
+        "bound, derived",
+        "main text",
+        "appendix",
+    ),
+    *("eta gamma", "stable up to", "eta h at the end", "distance", "f"),
+)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Something that the paper says, whether these runs agree, and the numbers that decide."""
+
+    text: str
+    verdict: str
+    because: str
+
+    def __str__(self) -> str:
+        return _wrapped(f"- *{self.text}* **{self.verdict}**: {self.because}.", indent="  ")
+
+
+def toy_page(results: Sequence[Row], images: str = "") -> str:
+    """Return the page as Markdown; `images` stands before the names of the pictures."""
+    lines = ["# Verification with simple functions", "", _setting(results), ""]
+    lines += ["## What the paper says, and what these runs say", "", *(str(claim) for claim in claims(results)), ""]
+    lines += [*_pictures(results, images), "## All runs", "", *_table(results), ""]
+    return "\n".join(lines)
+
+
+def claims(results: Sequence[Row]) -> list[Claim]:
+    """Return the verdicts, each computed from the rows."""
+    found = [_printed_step(results), _condition(results)]
+    for name in _names(results):
+        scaled = [row for row in _scaled(results, name) if row["average_gradient_squared"] is not None]
+        if not scaled:
+            continue
+        found += [_converges(name, scaled), _grows_with_delay(name, scaled)]
+        bounded = [row for row in scaled if row["bounds"][FORM]["value"] is not None]
+        if name == "rosenbrock" and bounded:
+            found.append(_tight(name, bounded))
+        if name == "rastrigin" and bounded:
+            found.append(_mild("the differences between different delays are not large", "averages", _averages(scaled)))
+            found.append(_mild("the bounds for different delays differ mildly", "bounds", _bounds(bounded)))
+    return [*found, _valid(results)]
+
+
+def _printed_step(results: Sequence[Row]) -> Claim:
+    rows = [row for row in results if row["scale"] == 1 and row["lr"] == PRINTED_LR]
+    parts = []
+    for name in _names(rows):
+        own = [row for row in rows if row["function"] == name]
+        fates: dict[str, list[int]] = {}
+        for row in own:
+            fates.setdefault(row["status"], []).append(row["delay"])
+        said = ", ".join(f"{_delays(delays)} {status}" for status, delays in fates.items())
+        limit = min(row["theorem_step_limit"] for row in own)
+        parts.append(f"for {name.capitalize()} the theorem's limit 1/gamma is {limit:.2g} ({said})")
+    verdict = _verdict([row["lr"] < row["theorem_step_limit"] for row in rows])
+    return Claim(f"A fixed step size according to Theorem 2, {PRINTED_LR:g}.", verdict, "; ".join(parts))
+
+
+def _condition(results: Sequence[Row]) -> Claim:
+    """Theorem 2 asks for nothing but a step below 1/gamma."""
+    allowed = [row for row in results if row["lr"] < row["theorem_step_limit"]]
+    diverged = [row for row in allowed if row["status"] != "finished"]
+    limits = {row["delay"]: row["stable_eta_h"] for row in results}
+    because = f"{len(diverged)} of the {len(allowed)} cases with eta below 1/gamma diverged. In a bowl of curvature h"
+    because += f" the agents settle only where eta h is below {_each(limits, '.2g')}"
+    unscaled = [row for row in allowed if row["scale"] == 1]
+    for lam in sorted({row["lam"] for row in unscaled}, reverse=True):
+        fates = [row["status"] != "finished" for row in unscaled if row["lam"] == lam]
+        because += f"; unscaled with lambda = {lam:g}, {sum(fates)} of {len(fates)} diverged"
+    return Claim("A step below 1/gamma is enough, whatever the delay.", _verdict([not diverged]), because)
+
+
+def _converges(name: str, rows: Sequence[Row]) -> Claim:
+    left = {row["delay"]: row["final_gradient_squared"] / row["gradient_squared"][0] for row in rows}
+    stuck = [delay for delay, share in left.items() if share > GONE]
+    because = f"in the last tenth ‖∇F‖² over the first one is {_each(left, '.2g')}"
+    because += f", so not at {_delays(stuck)}" if stuck else ""
+    distance = statistics.fmean(row["distance_to_minimum"] for row in rows)
+    because += f"; the agents end {distance:.2f} from the minimum, on average over delays"
+    verdict = _verdict([delay not in stuck for delay in left])
+    return Claim(f"{name.capitalize()}: the trajectories converge.", verdict, because)
+
+
+def _grows_with_delay(name: str, rows: Sequence[Row]) -> Claim:
+    """Look at the mean over a run, most of which is its beginning, and at what is left at its end.
+
+    Seeds share start and noise between delays, so that they are compared one by one: a difference of means that not
+    all of them agree on says nothing.
+    """
+    answers, parts = [], []
+    for title, which in (("over all iterations", "average"), ("in the last tenth", "final")):
+        means = {row["delay"]: row[f"{which}_gradient_squared"] for row in rows}
+        pairs = itertools.pairwise(row[f"{which}_by_seed"] for row in rows)
+        grows = [all(after > before for before, after in zip(*pair, strict=True)) for pair in pairs]
+        answers += grows
+        said = f"{sum(grows)} of {len(grows)} steps to the next delay"
+        parts.append(f"{title} ‖∇F‖² is {_each(means, '.3g')}, and grows in every seed at {said}")
+    text = f"{name.capitalize()}: when delay is large, the squared norm of the gradient is large."
+    return Claim(text, _verdict(answers), "; ".join(parts))
+
+
+def _tight(name: str, rows: Sequence[Row]) -> Claim:
+    ratios = {row["delay"]: row["bounds"][FORM]["value"] / row["average_gradient_squared"] for row in rows}
+    trivial = sum(row["bounds"][FORM]["value"] > row["largest_gradient_squared"] for row in rows)
+    because = f"the bound over the mean is {_each(ratios, '.2g')}; at {trivial} of {len(rows)} delays it is above the"
+    because += " largest ‖∇F‖² of the whole run"
+    verdict = _verdict([ratio < TIGHT for ratio in ratios.values()])
+    return Claim(f"{name.capitalize()}: the results are nearly tight asymptotically.", verdict, because)
+
+
+def _mild(text: str, what: str, values: dict[int, float]) -> Claim:
+    factor = max(values.values()) / min(values.values())
+    because = f"the largest of the {what} is {factor:.3g} times the smallest ({_each(values, '.3g')})"
+    return Claim(f"Rastrigin: {text}.", _verdict([factor < MILD]), because)
+
+
+def _valid(results: Sequence[Row]) -> Claim:
+    rows = [row for row in results if row["bounds"][FORM]["value"] is not None]
+    kept = sum(row["average_gradient_squared"] <= row["bounds"][FORM]["value"] for row in rows)
+    because = f"so it is in {kept} of the {len(rows)} cases that have a bound; {len(results) - len(rows)} have none"
+    return Claim("The mean squared gradient stays below the bound.", _verdict([kept == len(rows)]), because)
+
+
+def _setting(results: Sequence[Row]) -> str:
+    head = results[0]
+    clusters = " and ".join(map(str, CLUSTERS))
+    run = (
+        f"{sum(CLUSTERS)} agents in clusters of {clusters} on a complete graph, two dimensions, {head['steps']} "
+        f"iterations, {head['seeds']} seeds, PC-ASGD with theta = {head['theta']:g}. The agents start on a circle of "
+        f"radius {APART:g}, turned by the seed; a gradient has normal noise on every coordinate, of standard deviation "
+        f"{head['noise'] / head['scale']:g} times the scale of the function. Start, noise, delays, theta and lambda "
+        "are not in the paper. F is the sum of the agents' losses, each at its own state, gamma the largest curvature "
+        "on the way (of a run that diverged: at its start), h the curvature where a run ended."
+    )
+    same = "A function times s at step eta with lambda is the same run as the function at step s eta with s lambda."
+    return f"{_wrapped(run)}\n\n{same}"
+
+
+def _pictures(results: Sequence[Row], images: str) -> list[str]:
+    lines = []
+    for name in _names(results):
+        title = name.capitalize()
+        lines += [
+            f"![{title}, scaled: trajectories, and mean squared gradients beside the bound]({images}{name}.png)",
+            "",
+        ]
+        lines += [f"![{title} as it is: squared gradients by step]({images}{name}-printed-step.png)", ""]
+    return lines
+
+
+def _table(results: Sequence[Row]) -> list[str]:
+    lines = [
+        "Mean ‖∇F‖²: over all iterations and seeds, ± the standard deviation over seeds. *Stable up to*: the largest",
+        "eta h at which the linearised update is stable; Theorem 2 asks for eta gamma below 1 at every delay.",
+        "",
+        f"| {' | '.join(HEADINGS)} |",
+        f"|---|{'---:|' * 3}---|{'---:|' * (len(HEADINGS) - 5)}",
+    ]
+    return lines + [f"| {' | '.join(_cells(row))} |" for row in results]
+
+
+def _cells(row: Row) -> list[str]:
+    title = row["function"].capitalize() + ("" if row["scale"] == 1 else f" times {row['scale']:g}")
+    derived, main_text, appendix = (row["bounds"][form] for form in (FORM, "main-text", "appendix"))
+    spread = row["average_by_seed"]
+    deviation = f" ± {statistics.stdev(spread):.2g}" if spread and len(spread) > 1 else ""
+    return [
+        *(title, f"{row['lam']:g}", f"{row['lr']:g}", str(row["delay"]), row["status"]),
+        _number(row["average_gradient_squared"]) + deviation,
+        _number(row["final_gradient_squared"]),
+        f"none: {derived['reason'].partition(';')[0]}" if derived["reason"] else _number(derived["value"]),
+        *(_number(main_text["value"]), _number(appendix["value"])),
+        *(_number(row["lr"] * row["gamma"]), f"{row['stable_eta_h']:.2g}", _number(row["eta_h_end"])),
+        *(_number(row["distance_to_minimum"]), _number(row["f_mean"])),
+    ]
+
+
+def _names(results: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(row["function"] for row in results))
+
+
+def _scaled(results: Sequence[Row], name: str) -> list[Row]:
+    return [row for row in results if row["function"] == name and row["scale"] != 1]
+
+
+def _averages(rows: Sequence[Row]) -> dict[int, float]:
+    return {row["delay"]: row["average_gradient_squared"] for row in rows}
+
+
+def _bounds(rows: Sequence[Row]) -> dict[int, float]:
+    return {row["delay"]: row["bounds"][FORM]["value"] for row in rows}
+
+
+def _verdict(answers: Sequence[bool]) -> str:
+    return "Holds" if all(answers) else "Holds in part" if any(answers) else "Does not hold"
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    return textwrap.fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def _each(values: dict[int, float], form: str) -> str:
+    """Return 'VALUE, VALUE at delays 1, 5'."""
+    return f"{', '.join(f'{value:{form}}' for value in values.values())} at {_delays(list(values))}"
+
+
+def _delays(delays: Sequence[int]) -> str:
+    return f"delay{'s' if len(delays) > 1 else ''} {', '.join(map(str, delays))}"
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"

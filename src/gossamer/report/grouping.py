@@ -1,0 +1,131 @@
+"""Runs that differ in their seed alone as one setting: its label, its configuration, the command that repeats it."""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gossamer.report.read_runs import RunRecord
+from gossamer.report.repeat_command import repeat_command
+from gossamer.report.runs import short
+from gossamer.run.settings import SETTING_NAMES
+from gossamer.runtime.launch.launch_settings import Processes
+from gossamer.tasks import TASKS
+
+# What the seeds of one setting may differ in: `auto` takes the execution that was the fastest at the start of each.
+APART = ("seed", "execution", "data_dir")
+
+# Looked at first when settings are to be told apart, after the algorithm and its options.
+COMMON = ("network", "delay", "loss", "lr", "partition", "task", "model", "momentum", "batch", "epochs")
+PROCESS_KEYS = tuple(
+    field.name for field in dataclasses.fields(Processes) if field.name not in ("max_restarts", "record")
+)
+
+
+@dataclass
+class Setting:
+    """Runs of the same configuration but for the seed."""
+
+    values: dict[str, Any]
+    label: str = ""
+    members: list[int] = field(default_factory=list)  # their places among all runs
+
+
+def settings_of(runs: Sequence[RunRecord]) -> list[Setting]:
+    """Group the runs, in the order in which their settings first appear, and name each group by what sets it apart."""
+    found: dict[str, Setting] = {}
+    for place, run in enumerate(runs):
+        values = configuration(run)
+        key = json.dumps({name: value for name, value in values.items() if name not in APART}, sort_keys=True)
+        found.setdefault(key, Setting(values)).members.append(place)
+    settings = list(found.values())
+    telling = _telling(settings)
+    for setting in settings:
+        setting.label = _label(setting, settings, telling)
+    return settings
+
+
+def configuration(run: RunRecord) -> dict[str, Any]:
+    """Return all that the run was told, settings first; files are told apart by what is in them."""
+    known = {name: run.values.get(name) for name in SETTING_NAMES}
+    options = {name: value for name, value in run.values.items() if name not in SETTING_NAMES}
+    engine: dict[str, Any] = {"engine": "simulator"}
+    if run.processes is not None:
+        engine = {name: getattr(run.processes, name) for name in PROCESS_KEYS}
+    for name in ("network", "delay"):
+        known[name] = _by_content(known[name])
+    return {**known, **engine, **options}
+
+
+def _by_content(spec: Any) -> Any:
+    """Return 'file:network.json (1a2b3c)' for a specification that names a file."""
+    kind, _, rest = str(spec).partition(":")
+    if kind not in ("file", "trace", "matrix") or not Path(rest).is_file():
+        return spec
+    return f"{kind}:{Path(rest).name} ({hashlib.sha256(Path(rest).read_bytes()).hexdigest()[:6]})"
+
+
+def _telling(settings: list[Setting]) -> list[str]:
+    """Return the keys, beside the algorithm, that tell all settings apart, none of them in vain."""
+    keys = dict.fromkeys(name for setting in settings for name in setting.values)
+    options = [name for name in keys if name not in SETTING_NAMES and name not in PROCESS_KEYS]
+    chosen: list[str] = []
+
+    def distinct(names: list[str]) -> int:
+        return len({json.dumps([setting.values.get(name) for name in names]) for setting in settings})
+
+    for name in dict.fromkeys((*options, *COMMON, *keys)):
+        if name not in APART and distinct(["algorithm", *chosen, name]) > distinct(["algorithm", *chosen]):
+            chosen.append(name)
+    return chosen
+
+
+def _label(setting: Setting, settings: list[Setting], telling: list[str]) -> str:
+    """Return the algorithm and what tells it apart; an option only where the same algorithm has another value."""
+    kin = [other for other in settings if other.values["algorithm"] == setting.values["algorithm"]]
+    words = [str(setting.values["algorithm"])]
+    for name in telling:
+        among = settings if name in SETTING_NAMES or name in PROCESS_KEYS else kin
+        if setting.values.get(name) is not None and len({text_of(other.values.get(name)) for other in among}) > 1:
+            words.append(f"{name}={short(text_of(setting.values[name]))}")
+    return " ".join(words)
+
+
+def text_of(value: Any) -> str:
+    """Return a value as it is written in a table."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def configuration_table(runs: Sequence[RunRecord], settings: Sequence[Setting]) -> list[dict[str, Any]]:
+    """Return a row for each key: its value in every setting, and whether they differ."""
+    rows = []
+    for name in dict.fromkeys(name for setting in settings for name in setting.values):
+        if name in APART:  # all that the seeds have
+            held = [list(dict.fromkeys(text_of(runs[k].values.get(name)) for k in s.members)) for s in settings]
+            values = [", ".join(each) for each in held]
+        else:
+            values = [text_of(setting.values.get(name)) for setting in settings]
+        rows.append({"key": name, "values": values, "differs": len(set(values)) > 1})
+    return rows
+
+
+def commands_of(runs: Sequence[RunRecord], setting: Setting) -> dict[str, Any]:
+    """Return the command that repeats the first run of a setting, or why there is none, and the other seeds."""
+    first = runs[setting.members[0]]
+    seeds = [runs[place].values["seed"] for place in setting.members[1:]]
+    task = str(first.values["task"])
+    if first.settings is None:
+        what, command = f"algorithm '{first.values['algorithm']}'", None
+    elif task.partition(":")[0] not in TASKS or first.values.get("model") == "custom":
+        what, command = f"task '{task}'", None
+    else:
+        what, command = "", repeat_command(first.settings, first.processes)
+    note = f"{what} was made in Python; call gm.simulate there with this configuration" if what else ""
+    return {"command": command, "note": note, "other_seeds": seeds}

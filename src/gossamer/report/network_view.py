@@ -1,0 +1,85 @@
+"""The network as the page draws it: where agents and clusters are, which links are late, and how old messages were."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from gossamer.network import Network, PerLink
+from gossamer.report.network_layout import late_label, late_links, lay_out, network_title
+from gossamer.report.numbers import tidy
+from gossamer.report.read_runs import RunRecord
+
+MOST_LINKS = 3000  # more are a grey cloud, and slow
+
+Ages = list[list[float | int | None]]
+
+
+def drawing_of(network: Network) -> dict[str, Any]:
+    """Return agents, clusters and links, each link with the delay that the network declares for it."""
+    layout = lay_out(network)
+    late, delays = late_links(network), _declared(network)
+    pairs = network.links.triu().nonzero().tolist()
+    return {
+        "title": network_title(network),
+        "late": late_label(network),
+        "agents": [[tidy(x), tidy(y)] for x, y in layout.places.tolist()],
+        "cluster_of": network.cluster_of.tolist() if layout.radii else [0] * network.num_agents,
+        "clusters": [list(members) for members in network.clusters or ()],
+        "circles": [
+            [tidy(x), tidy(y), tidy(radius)]
+            for (x, y), radius in zip(layout.centres.tolist(), layout.radii, strict=True)
+        ],
+        "links": [[i, k, int(late[i, k]), max(delays(i, k), delays(k, i))] for i, k in pairs[:MOST_LINKS]],
+        "num_links": len(pairs),
+        "num_late": int(late.sum()) // 2,
+    }
+
+
+def _declared(network: Network) -> Any:
+    """Return a function of two agents: the longest delay to be expected between them."""
+    matrix = network.delay.matrix.tolist() if isinstance(network.delay, PerLink) else None
+    late = network.late_links.tolist()
+
+    def delay(i: int, k: int) -> int:
+        if matrix is not None:
+            return int(matrix[i][k])
+        return network.delay.typical if late[i][k] else network.reliable_delay
+
+    return delay
+
+
+def drawings_of(runs: Sequence[RunRecord]) -> tuple[list[dict[str, Any]], list[int]]:
+    """Return every different network once, and which of them each run has."""
+    drawings: list[dict[str, Any]] = []
+    numbers = []
+    for run in runs:
+        drawing = drawing_of(run.network)
+        if drawing not in drawings:
+            drawings.append(drawing)
+        numbers.append(drawings.index(drawing))
+    return drawings, numbers
+
+
+def latest_ages(run: RunRecord) -> Ages | None:
+    """Return the mean age of what each agent (row) held of each other one in the last interval, or None."""
+    held = [row["ages"] for row in run.rows if row.get("ages") is not None]
+    return [[tidy(age) for age in ages] for ages in held[-1]] if held else None
+
+
+def mean_ages(run: RunRecord) -> Ages | None:
+    """Return the same over the whole run: every interval counts with its iterations."""
+    n = run.network.num_agents
+    sums, weights = [[0.0] * n for _ in range(n)], [[0] * n for _ in range(n)]
+    before, found = 0, False
+    for row in run.rows:
+        length, before = row["step"] - before, row["step"]
+        if row.get("ages") is None or not length:
+            continue
+        found = True
+        for i, ages in enumerate(row["ages"]):
+            for k, age in enumerate(ages):
+                if age is not None:
+                    sums[i][k] += length * age
+                    weights[i][k] += length
+    if not found:
+        return None
+    return [[tidy(s / w) if w else None for s, w in zip(a, b, strict=True)] for a, b in zip(sums, weights, strict=True)]

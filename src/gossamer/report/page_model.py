@@ -1,0 +1,192 @@
+"""Everything that the page shows, as one dict that can be written as JSON; the page only draws it."""
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from gossamer.report.curves import axes_of, charts_of, places
+from gossamer.report.grouping import Setting, commands_of, configuration_table, settings_of, text_of
+from gossamer.report.network_layout import network_title
+from gossamer.report.network_view import drawings_of, latest_ages, mean_ages
+from gossamer.report.numbers import as_list, mean, thinned, tidy, tidy_all
+from gossamer.report.read_runs import Row, RunRecord
+from gossamer.report.runs import ORDERLY, QUANTITIES, short
+from gossamer.report.style import COLOURS, DASHES, FILLS, MARKERS
+from gossamer.version import __version__
+
+# The curves of single agents are thinned to so many rows, and further where there are many agents or runs.
+MOST_ROWS, FEWEST_ROWS, NUMBERS_OF_A_RUN, NUMBERS_OF_ALL = 300, 20, 40_000, 600_000
+MOST_NAMES = 5  # of algorithms in the heading
+OF_AGENTS = ("accuracy", "loss", "consensus", "predict", "bytes_sent", "train_loss")
+SYMBOLS = dict(
+    zip("osD^vPX*", ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star"), strict=True)
+)
+
+# Of the table of runs: key, heading, digits after the point (None for text), and what it means.
+COLUMNS: tuple[tuple[str, str, int | None, str], ...] = (
+    ("name", "Run", None, "the run's folder"),
+    ("setting", "Setting", None, "what sets it apart from the others"),
+    ("seed", "Seed", 0, ""),
+    ("status", "Status", None, "how it ended"),
+    ("accuracy", "Accuracy %", 2, "mean over agents at the last evaluation"),
+    ("worst", "Worst %", 2, "the least accurate agent at the last evaluation"),
+    ("best", "Best %", 2, "the best mean over agents at any evaluation"),
+    ("average", "Average %", 2, "accuracy of the average of all models"),
+    ("loss", "Loss", 4, "mean test loss over agents"),
+    ("consensus", "Distance", 4, "mean distance of an agent from the average model"),
+    ("predict", "Predicts %", 1, "share of predicting in the steps that had a choice"),
+    ("age", "Age", 2, "mean age of the messages that agents held, in iterations"),
+    ("sent", "MB sent", 1, "by all agents"),
+    ("seconds", "Seconds", 1, "of training"),
+    ("iterations", "Iterations", 0, ""),
+)
+
+
+def make_model(runs: Sequence[RunRecord], warnings: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the view model of these runs, which may still be going on; `warnings` tell of those left out."""
+    settings = settings_of(runs)
+    drawings, numbers = drawings_of(runs)
+    owner = {k: number for number, setting in enumerate(settings) for k in setting.members}
+    rows = [_table_row(run, settings[owner[k]].label) for k, run in enumerate(runs)]
+    return {
+        "version": __version__,
+        "header": _header(runs, settings, rows),
+        "axes": axes_of(runs),
+        "charts": charts_of(runs, settings),
+        "settings": [_setting(runs, setting, number) for number, setting in enumerate(settings)],
+        "columns": [{"key": k, "title": t, "digits": d, "about": a} for k, t, d, a in COLUMNS],
+        "runs": [
+            {**row, "setting_number": owner[k], "network": numbers[k], **_detail(run, len(runs))}
+            for k, (run, row) in enumerate(zip(runs, rows, strict=True))
+        ],
+        "networks": drawings,
+        "fills": list(FILLS),
+        "configuration": configuration_table(runs, settings),
+        "warnings": list(warnings),
+    }
+
+
+def _setting(runs: Sequence[RunRecord], setting: Setting, number: int) -> dict[str, Any]:
+    dashes = DASHES[number % len(DASHES)][1]
+    return {
+        "label": setting.label,
+        "colour": COLOURS[number % len(COLOURS)],
+        "dash": ",".join(f"{2 * length:g}px" for length in dashes) or "solid",
+        "symbol": SYMBOLS[MARKERS[number % len(MARKERS)]],
+        "runs": setting.members,
+        "seeds": [runs[k].values["seed"] for k in setting.members],
+        **commands_of(runs, setting),
+    }
+
+
+def _table_row(run: RunRecord, label: str) -> dict[str, Any]:
+    """Return the cells of a run, from its last row where it has no summary yet."""
+    last: Row = run.rows[-1] if run.rows else {}
+    accuracy = as_list(last.get("accuracy"))
+    predict = run.summary.get("predict_fraction", mean(as_list(last.get("predict"))))
+    age = run.summary.get("message_age", mean(as_list(last.get("message_age"))))
+    consensus = mean(as_list(last.get("consensus")))
+    sent = as_list(last.get("bytes_sent"))
+    numbers = {
+        "accuracy": _percent(mean(accuracy)),
+        "worst": _percent(min((value for value in accuracy if value is not None), default=None)),
+        "best": _percent(max((mean(as_list(row["accuracy"])) or 0.0 for row in run.rows), default=None)),
+        "average": _percent(run.summary.get("accuracy_average_model", last.get("accuracy_average_model"))),
+        "loss": mean(as_list(last.get("loss"))),
+        "consensus": run.summary.get("consensus_distance") if consensus is None else consensus,
+        "predict": _percent(predict),
+        "age": age,
+        "sent": sum(value or 0 for value in sent) / 1e6 if sent else None,
+        "seconds": run.summary.get("seconds", mean(as_list(last.get("seconds")))),
+        "iterations": last.get("step"),
+    }
+    words = {"name": run.name, "path": str(run.path), "setting": label, "status": run.status}
+    return {**words, "seed": int(run.values["seed"]), **{name: tidy(value) for name, value in numbers.items()}}
+
+
+def _percent(share: float | int | None) -> float | None:
+    return None if share is None else 100.0 * share
+
+
+def _detail(run: RunRecord, num_runs: int) -> dict[str, Any]:
+    """Return what is looked at run by run: its agents' curves and the ages of its messages."""
+    numbers = min(NUMBERS_OF_A_RUN, NUMBERS_OF_ALL // num_runs) // run.network.num_agents
+    kept = [run.rows[k] for k in thinned(len(run.rows), min(MOST_ROWS, max(FEWEST_ROWS, numbers)))]
+    agents = {}
+    for name in OF_AGENTS:
+        factor, values = QUANTITIES[name].factor if name in QUANTITIES else 1.0, [row.get(name) for row in kept]
+        if any(isinstance(value, list) for value in values):
+            agents[name] = [
+                tidy_all(_scaled(value[k], factor) if isinstance(value, list) else None for value in values)
+                for k in range(run.network.num_agents)
+            ]
+    return {
+        "orderly": run.status in (*ORDERLY, "running", "unfinished"),
+        "places": places(kept),
+        "agents": agents,
+        "link_ages": latest_ages(run),
+        "mean_ages": mean_ages(run),
+        "no_ages": _why_no_ages(run),
+    }
+
+
+def _scaled(value: float | int | None, factor: float) -> float | None:
+    return None if value is None else factor * value
+
+
+def _why_no_ages(run: RunRecord) -> str:
+    if any("ages" in row for row in run.rows):
+        return "This run kept no ages agent by agent: it has more than 128 agents, or nothing has arrived yet."
+    return "This run was written before ages were kept agent by agent; train it anew to see them."
+
+
+def _header(runs: Sequence[RunRecord], settings: Sequence[Setting], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Say in a few words what ran and what came of it."""
+    networks, delays = _different(runs, "network"), _different(runs, "delay")
+    place = f"on {short(networks[0])}" if len(networks) == 1 else f"on {len(networks)} networks"
+    delay = f"delay {short(delays[0])}" if len(delays) == 1 else f"{len(delays)} delays"
+    algorithms = list(dict.fromkeys(str(setting.values["algorithm"]) for setting in settings))
+    several = ", ".join(algorithms) if len(algorithms) <= MOST_NAMES else f"{len(algorithms)} algorithms"
+    what = settings[0].label if len(settings) == 1 else several
+    best = max(settings, key=lambda setting: _accuracy(setting, rows))
+    seeds = len({run.values["seed"] for run in runs})
+    facts = [
+        {"name": "Best accuracy" if len(settings) > 1 else "Accuracy", "value": _accuracy_text(best, rows)},
+        {"name": "Network", "value": network_title(runs[0].network) if len(networks) == 1 else ", ".join(networks)},
+        {"name": "Delay", "value": ", ".join(dict.fromkeys(map(_delay_text, runs)))},
+        {"name": "Task", "value": "; ".join(f"{task}, {model}" for task, model in _tasks(runs))},
+        {"name": "Runs", "value": f"{len(runs)} run{_s(len(runs))}, {seeds} seed{_s(seeds)}"},
+    ]
+    if len(settings) > 1:
+        facts[0]["note"] = best.label
+    return {"title": f"{what} {place}, {delay}", "facts": facts}
+
+
+def _delay_text(run: RunRecord) -> str:
+    """Return the delay with its unit where it is a plain number."""
+    delay = short(text_of(run.values.get("delay")))
+    return (
+        f"{delay} {run.values.get('delay_unit', 'step')}{'' if delay == '1' else 's'}" if delay.isdecimal() else delay
+    )
+
+
+def _s(count: int) -> str:
+    return "" if count == 1 else "s"
+
+
+def _different(runs: Sequence[RunRecord], name: str) -> list[str]:
+    return list(dict.fromkeys(text_of(run.values.get(name)) for run in runs))
+
+
+def _tasks(runs: Sequence[RunRecord]) -> list[tuple[str, str]]:
+    return list(dict.fromkeys((str(run.values["task"]), str(run.values.get("model", ""))) for run in runs))
+
+
+def _accuracy(setting: Setting, rows: Sequence[dict[str, Any]]) -> float:
+    return mean(rows[k]["accuracy"] for k in setting.members) or 0.0
+
+
+def _accuracy_text(setting: Setting, rows: Sequence[dict[str, Any]]) -> str:
+    values = [rows[k]["accuracy"] for k in setting.members if rows[k]["accuracy"] is not None]
+    spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.1f}{spread} %" if values else "-"

@@ -1,0 +1,246 @@
+"""Pictures for reports: curves over the iterations, the network, and both side by side.
+
+Figures are made without pyplot: no window opens, and the caller's backend and open figures stay as they are.
+"""
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Circle
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
+
+from gossamer.errors import UserError, unknown_name
+from gossamer.network import Network
+from gossamer.report.network_layout import Layout, late_label, late_links, lay_out, network_title
+from gossamer.report.picture import Picture
+from gossamer.report.ranking import draw_ranking
+from gossamer.report.runs import (
+    QUANTITIES,
+    Curve,
+    Run,
+    check_drawable,
+    conditions,
+    fold,
+    has_predict,
+    labels_of,
+    limits,
+)
+from gossamer.report.style import (
+    COLOURS,
+    DASHES,
+    DPI,
+    FILLS,
+    GREY,
+    LATE,
+    MARKERS,
+    OVERVIEW_DPI,
+    RELIABLE,
+    Dashes,
+    styled,
+)
+from gossamer.shapes import Bool, Tensor
+
+PICTURES = ("accuracy", "loss", "consensus", "predict")  # the curves among what write_plots writes
+
+
+@styled
+def draw_curves(runs: Sequence[Run], quantity: str) -> Figure:
+    """Draw a quantity over the iterations: a line and a band for each label."""
+    if quantity not in QUANTITIES:
+        raise unknown_name("quantity", quantity, QUANTITIES)
+    check_drawable(runs)
+    if quantity == "predict" and not has_predict(runs):
+        raise UserError("no run has a predict share; give a run of an algorithm that has one, such as pc-asgd")
+    figure = Picture(figsize=(8, 4.6), dpi=DPI, layout="constrained")
+    axes = figure.add_subplot()
+    handles = _curves_on(axes, runs, quantity)
+    total = QUANTITIES[quantity].total
+    axes.set_title(QUANTITIES[quantity].title + ("" if total else ", mean over agents"))
+    names = [textwrap.fill(str(handle.get_label()), 24) for handle in handles]
+    common = "\n".join(conditions(runs))
+    legend = figure.legend(handles, names, loc="outside right upper", title=common, labelspacing=0.7)
+    legend.set_alignment("left")
+    legend.get_title().set(color=GREY, fontsize=9.5)
+    return figure
+
+
+@styled
+def draw_quantities(runs: Sequence[Run]) -> Figure:
+    """Draw accuracy, loss, consensus distance and, where a run has one, predict share, side by side."""
+    check_drawable(runs)
+    names = ["accuracy", "loss", "consensus", *(["predict"] if has_predict(runs) else [])]
+    rows, columns = (2, 2) if len(names) == 4 else (1, 3)
+    figure = Picture(figsize=(10.4, 3.4 * rows), dpi=OVERVIEW_DPI, layout="constrained")
+    handles: list[Line2D] = []
+    for place, name in enumerate(names):
+        drawn = _curves_on(figure.add_subplot(rows, columns, place + 1), runs, name)
+        handles = handles or drawn
+    if len(labels_of(runs)) > 1 or any(run.diverged for run in runs):
+        figure.legend(handles=handles, loc="outside lower center", ncols=min(4, len(handles)))
+    label = "" if len(labels_of(runs)) > 1 else f"{runs[0].label}: "
+    figure.suptitle(label + " · ".join(conditions(runs)), fontsize=12)
+    return figure
+
+
+@styled
+def draw_network(network: Network) -> Figure:
+    """Draw agents as circles, the clusters apart, reliable links solid and late ones dashed."""
+    layout = lay_out(network)
+    width, height = layout.size
+    inch = min(6.2 / width, 5.2 / height, 1.1)  # the length of 1 in the layout
+    figure = Picture(figsize=(6.6, inch * height + 0.95), dpi=DPI, layout="constrained")
+    axes = figure.add_subplot()
+    handles = _network_on(axes, network, layout, inch)
+    figure.suptitle(network_title(network), fontsize=12, fontweight="bold")
+    if handles:
+        figure.legend(handles=handles, loc="outside lower center", ncols=2)
+    return figure
+
+
+@styled
+def draw_overview(runs: Sequence[Run], network: Network) -> Figure:
+    """Draw the network at the left, and accuracy, consensus distance and predict share at the right."""
+    check_drawable(runs)
+    common = conditions(runs)
+    figure = Picture(figsize=(11.4, 5.8), dpi=OVERVIEW_DPI, layout="constrained")
+    rows = 2 if has_predict(runs) else 1
+    grid = figure.add_gridspec(rows, 3, width_ratios=(1, 1.3, 1))
+    left = figure.add_subplot(grid[:, 0])
+    layout = lay_out(network).upright()
+    links = _network_on(left, network, layout, min(3.0 / layout.size[0], 3.6 / layout.size[1]))
+    left.set_title(network_title(network).replace(", ", "\n", 1))
+    if links:
+        left.legend(handles=links, loc="upper center", bbox_to_anchor=(0.5, 0.0))
+    handles = _curves_on(figure.add_subplot(grid[:, 1]), runs, "accuracy")
+    for row, quantity in enumerate(("consensus", "predict")[:rows]):
+        axes = figure.add_subplot(grid[row, 2])
+        _curves_on(axes, runs, quantity)
+        if row < rows - 1:
+            axes.set_xlabel("")
+    longest = max(len(str(handle.get_label())) for handle in handles)
+    columns = max(1, min(4, len(handles), int(11 / (0.7 + 0.09 * longest))))  # what 11 inches hold
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns)
+    number = len(labels_of(runs))
+    algorithms = f"{number} algorithms" if number > 1 else handles[0].get_label()
+    figure.suptitle(" · ".join([f"{algorithms}: {common[0]}", *common[1:]]), fontsize=13)
+    return figure
+
+
+def write_plots(folder: Path, runs: Sequence[Run], network: Network) -> list[Path]:
+    """Write accuracy, loss, consensus, predict, ranking, network and overview as PNG, and return the paths.
+
+    predict.png is left out when no run has a predict share.
+    """
+    check_drawable(runs)
+    names = [name for name in PICTURES if name != "predict" or has_predict(runs)]
+    figures = {name: draw_curves(runs, name) for name in names}
+    figures |= {"ranking": draw_ranking(runs), "network": draw_network(network)}
+    figures["overview"] = draw_overview(runs, network)
+    folder.mkdir(parents=True, exist_ok=True)
+    paths = []
+    for name, figure in figures.items():
+        paths.append(folder / f"{name}.png")
+        figure.savefig(paths[-1], facecolor="white", pil_kwargs={"optimize": True})
+    return paths
+
+
+def _curves_on(axes: Axes, runs: Sequence[Run], name: str) -> list[Line2D]:
+    """Draw the curves, and return handles for a legend: of every label when there is nothing to draw."""
+    curves = fold(runs, name)
+    drawn = [curve for curve in curves if len(curve.steps)]
+    axes.set_title(QUANTITIES[name].title)
+    axes.set_xlabel("iterations")
+    if not drawn:
+        axes.text(0.5, 0.5, "no value above zero", transform=axes.transAxes, ha="center", color=GREY)
+        axes.set(xticks=[], yticks=[])
+        return [_line(curve, curve.label) for curve in curves]
+    low, high = limits(name, drawn)
+    last = max(int(curve.steps[-1]) for curve in drawn)
+    axes.set(
+        yscale="log" if QUANTITIES[name].log else "linear",
+        ylim=(low, high),
+        xlim=(-0.015 * last - 0.5, 1.015 * last + 0.5),
+    )
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    if QUANTITIES[name].log:
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 200 * low else (1,)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_locator(NullLocator())
+    lines = []
+    for curve in drawn:
+        line = _line(curve, _legend_label(curve, low, high, QUANTITIES[name].unit))
+        every = max(1, len(curve.steps) // 8)
+        # About eight markers a curve, at other iterations for each.
+        line.set_markevery(list(range(curve.order * every // len(curves), len(curve.steps), every)))
+        axes.add_line(line)
+        axes.fill_between(curve.steps, curve.low, curve.high, color=line.get_color(), alpha=0.13, linewidth=0)
+        for step, value in curve.ends:
+            end = min(max(value, low), high)
+            axes.plot(step, end, "X", color=line.get_color(), markersize=10, zorder=5, clip_on=False)
+        lines.append(line)
+    return lines
+
+
+def _line(curve: Curve, label: str) -> Line2D:
+    index = curve.order
+    return Line2D(
+        curve.steps,
+        curve.mean,
+        label=label,
+        color=COLOURS[index % len(COLOURS)],
+        linestyle=DASHES[index % len(DASHES)],
+        marker=MARKERS[index % len(MARKERS)],
+        markersize=6,
+        markeredgecolor="white",
+        markeredgewidth=0.5,
+        linewidth=1.7,
+    )
+
+
+def _legend_label(curve: Curve, low: float, high: float, unit: str) -> str:
+    """Return the label, with what the axes do not show of the curve."""
+    notes = []
+    if curve.num_diverged:
+        share = "" if curve.num_seeds == 1 else f"{curve.num_diverged} of {curve.num_seeds} "
+        notes.append(f"{share}diverged")
+    if not low <= curve.mean[-1] <= high:
+        notes.append(f"ends at {curve.mean[-1]:.3g}{unit}")
+    return f"{curve.label} ({', '.join(notes)})" if notes else curve.label
+
+
+def _network_on(axes: Axes, network: Network, layout: Layout, inch: float) -> list[Line2D]:
+    """Draw a network in which a length of 1 is so many inches, and return handles for a legend."""
+    low, high = layout.corners
+    axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
+    axes.axis("off")
+    for index, (centre, radius) in enumerate(zip(layout.centres.tolist(), layout.radii, strict=True)):
+        fill = FILLS[index % len(FILLS)]
+        axes.add_patch(Circle(centre, radius, facecolor=fill, alpha=0.25, edgecolor="none", zorder=0))
+    font_size = min(12.0, 20 * inch)
+    for agent, (x, y) in enumerate(layout.places.tolist()):
+        fill = FILLS[int(network.cluster_of[agent]) % len(FILLS) if layout.radii else 0]
+        axes.add_patch(Circle((x, y), 0.3, facecolor=fill, edgecolor=RELIABLE, linewidth=1.1, zorder=2))
+        if font_size >= 4:
+            axes.text(x, y, str(agent), ha="center", va="center_baseline", fontsize=font_size, zorder=3)
+    late = late_links(network)
+    width = 0.8 if int(late.sum()) > 100 else 1.3
+    solid = _links_on(axes, layout, network.links & ~late, "reliable link", RELIABLE, DASHES[0], 1.9)
+    return solid + _links_on(axes, layout, late, late_label(network), LATE, (0.0, (4.0, 2.5)), width)
+
+
+def _links_on(
+    axes: Axes, layout: Layout, links: Bool[Tensor, "n n"], label: str, colour: str, dashes: Dashes, width: float
+) -> list[Line2D]:
+    """Draw links, and return a handle for a legend unless there are none."""
+    pairs = links.triu().nonzero().tolist()
+    if not pairs:
+        return []
+    segments = [layout.places[pair] for pair in pairs]
+    lines = LineCollection(segments, colors=colour, linestyles=[dashes], linewidths=width, label=label, zorder=1)
+    axes.add_collection(lines)
+    return [Line2D([], [], color=colour, linestyle=dashes, linewidth=width, label=f"{label} ({len(pairs)})")]

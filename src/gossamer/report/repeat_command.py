@@ -1,0 +1,57 @@
+"""Settings as the command that makes the same run again."""
+
+import dataclasses
+import functools
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from gossamer.algorithms import algorithm, algorithm_class
+from gossamer.algorithms.options import describe_options
+from gossamer.run.plan import make_network
+from gossamer.run.settings import SETTING_NAMES, Settings
+from gossamer.runtime.launch.launch_settings import Processes
+
+# Told even where they are the defaults: what a run is about.
+_ALWAYS = ("algorithm", "network", "delay", "task", "model", "lr", "epochs", "batch", "seed")
+
+
+def train_command(values: Mapping[str, Any]) -> str:
+    """Return `gossamer train` with a flag for each value."""
+    words = ["gossamer", "train"]
+    for name, value in values.items():
+        flag = name.replace("_", "-")
+        words += [f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
+    return shlex.join(words)
+
+
+def repeat_command(settings: Settings, processes: Processes | None = None) -> str:
+    """Return the command that repeats a run: what it is about, and whatever else differs from the defaults."""
+    if settings.clusters is not None and _has_clusters_of_its_own(settings):
+        settings = dataclasses.replace(settings, clusters=None)
+    values = {name: getattr(settings, name) for name in (*_ALWAYS, *SETTING_NAMES)}
+    told = {
+        name: value
+        for name, value in values.items()
+        if value is not None and (name in _ALWAYS or value != getattr(Settings, name))
+    }
+    how = vars(processes) if processes is not None else {}
+    changed = {name: value for name, value in how.items() if value != getattr(Processes, name) and name != "record"}
+    return train_command({**told, **changed_options(settings), **changed})
+
+
+def changed_options(settings: Settings) -> dict[str, Any]:
+    """Return the algorithm's options that are not its defaults."""
+    rule = algorithm(settings.algorithm, **settings.options)
+    known = _default_options(settings.algorithm)
+    return {name: getattr(rule, name) for name in known if getattr(rule, name) != known[name]}
+
+
+def _has_clusters_of_its_own(settings: Settings) -> bool:
+    plain = dataclasses.replace(settings, clusters=None)
+    return make_network(plain).clusters == make_network(settings).clusters
+
+
+@functools.cache  # keys of experiments are made by the thousand
+def _default_options(name: str) -> dict[str, Any]:
+    return {option: about["default"] for option, about in describe_options(algorithm_class(name)).items()}

@@ -1,0 +1,174 @@
+"""A run's folder, followed: only what is new is read, and a line that is half-written waits for its end."""
+
+import dataclasses
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from gossamer.errors import UserError
+from gossamer.report.page_model import make_model
+from gossamer.report.read_runs import Row, RunRecord, is_row
+from gossamer.report.watch.find import read_any
+from gossamer.report.watch.health import Health
+from gossamer.report.watch.launched import explained, whole_row
+from gossamer.report.watch.live import checked, live_view
+from gossamer.run.folder import to_json
+from gossamer.run.status import read_status
+from gossamer.runtime.launch.agent_logs import Tail
+
+EVERY = 1.0  # seconds between two looks
+SHARE = 1 / 200  # of one core, that making models may take; where that is not enough they are made …
+SELDOM = 30.0  # … so seldom
+
+Sign = tuple[int, int, int] | None  # of a file: which one it is, its size, and when it was written
+
+
+class GrowingRows:
+    """The rows of metrics.jsonl, read as they come."""
+
+    def __init__(self, path: Path, agents: int, *, launched: bool) -> None:
+        self._path, self._agents, self._launched = path, agents, launched
+        self._tail, self._file, self._size = Tail(path, from_start=True), 0, 0
+        self._rows: dict[int, Row] = {}
+        self.health = Health(agents)
+
+    def read(self) -> bool:
+        """Read on; say whether anything has changed."""
+        try:
+            found = self._path.stat()
+        except OSError:
+            return False
+        anew = (found.st_ino != self._file and self._file != 0) or found.st_size < self._size
+        if anew:  # a run that is resumed replaces the file, without the rows behind its checkpoint
+            self._tail, self._rows = Tail(self._path, from_start=True), {}
+        self._file, self._size = found.st_ino, found.st_size
+        fresh = [row for line in self._tail.read() if (row := self._parsed(line)) is not None]
+        if anew:
+            self.health = Health(self._agents)
+        for row in fresh:
+            self._rows[row["step"]] = row
+            self.health.add(row)
+        return bool(fresh) or anew
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def _parsed(self, line: str) -> Row | None:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            return None
+        if self._launched and isinstance(row, dict):
+            row = whole_row(row, self._agents)
+        return row if is_row(row, self._agents) else None
+
+    def in_order(self) -> list[Row]:
+        """Return them by step."""
+        return [self._rows[step] for step in sorted(self._rows)]
+
+
+class Follower:
+    """One run, as far as it was last looked at. Nobody but those who ask make it look."""
+
+    def __init__(self, path: Path) -> None:
+        """Read what is there; a folder that is no run's is a UserError."""
+        self.path = path
+        self._next = self._next_model = 0.0
+        self._made: dict[str, Any] | None = None
+        self._texts = {"model": (-1, ""), "status": (-1, "")}
+        self._model_number = 0  # of the rows that the model was made from
+        self._rows_number = 0
+        self._live: dict[str, Any] = {}
+        self._live_number = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        self._record: RunRecord = read_any(self.path)
+        self._launched = not (self.path / "config.toml").is_file()
+        agents = self._record.network.num_agents
+        self._rows = GrowingRows(self.path / "metrics.jsonl", agents, launched=self._launched)
+        self._signs = self._read_signs()
+        self._anchor = self._status = self._read_status()
+        self._there = True
+        self._rows.read()
+        self._rows_number += 1
+        self._refresh_live()
+
+    def _read_signs(self) -> tuple[Sign, ...]:
+        return tuple(_sign(self.path / name) for name in ("config.toml", "summary.json"))
+
+    def _read_status(self) -> dict[str, Any] | None:
+        return checked(read_status(self.path), self._record.network.num_agents)
+
+    def look(self) -> None:
+        """See what is new, once a second at most."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + EVERY
+        self._there = self.path.is_dir()
+        if self._there:
+            if self._signs != self._read_signs() or len(self._rows) < 3:
+                self._reread()  # clusters that were discovered are in the summary; a delay in epochs needs a row
+            if self._rows.read():
+                self._rows_number += 1
+            self._status = self._read_status() or self._status
+            self._anchor = self._anchor or self._status
+        self._refresh_live()
+
+    def _reread(self) -> None:
+        try:
+            record = read_any(self.path)
+        except (UserError, OSError):  # half-written, being replaced or going away: what was read before stays
+            return
+        if record.network.num_agents != self._record.network.num_agents:
+            return
+        if self._signs != self._read_signs():
+            self._rows_number += 1
+        self._record, self._signs = record, self._read_signs()
+
+    def _refresh_live(self) -> None:
+        live = live_view(self._status, self._rows.health, self._anchor, there=self._there)
+        if live != self._live:
+            self._live, self._live_number = live, self._live_number + 1
+
+    @property
+    def live(self) -> tuple[int, dict[str, Any]]:
+        """How the run fares, with a number that grows when that changes."""
+        return self._live_number, self._live
+
+    @property
+    def news(self) -> dict[str, tuple[int, str]]:
+        """What pages are sent, as JSON, each with its number."""
+        begun = time.thread_time()
+        for kind, (number, content) in (("model", self.model), ("status", self.live)):
+            if self._texts[kind][0] != number:
+                self._texts[kind] = number, to_json(content)
+                if kind == "model":
+                    self._rest_after(time.thread_time() - begun)
+        return self._texts
+
+    def _rest_after(self, cost: float) -> None:
+        """Make no model for a while after one that took so much of a core; waiting for the core does not count."""
+        self._next_model = time.monotonic() + min(max(EVERY, cost / SHARE), SELDOM)
+
+    @property
+    def model(self) -> tuple[int, dict[str, Any]]:
+        """What the page draws, with a number that grows when that does; a large one is made seldom."""
+        if self._made is None or (self._model_number != self._rows_number and time.monotonic() >= self._next_model):
+            begun = time.thread_time()
+            record = dataclasses.replace(self._record, rows=self._rows.in_order(), live=self._status or {})
+            made = make_model([record])
+            made["header"]["facts"] = [fact for fact in made["header"]["facts"] if fact["name"] != "Runs"]  # it is one
+            self._made = explained(made) if self._launched else made
+            self._model_number = self._rows_number
+            self._rest_after(time.thread_time() - begun)
+        return self._model_number, self._made
+
+
+def _sign(path: Path) -> Sign:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns

@@ -1,0 +1,76 @@
+"""The folder of `gossamer launch` as a record like any run's: who the agents are, and samples of what they said."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from gossamer.errors import UserError
+from gossamer.report.read_runs import FolderError, Row, RunRecord
+from gossamer.run.agent_folder import read_rows
+from gossamer.run.status import read_status
+from gossamer.runtime.environment import FIELDS, Run
+
+NOTE = "launch.json"  # which launch writes before it starts anything
+
+
+def read_launch(path: Path) -> RunRecord:
+    """Read a folder that launch wrote."""
+    try:
+        note = json.loads((path / NOTE).read_text(encoding="utf-8"))
+        told = {name: value for name, value in note["settings"].items() if name in FIELDS}
+        script = Path(str(note["script"]))
+        # A network needs no links here, and none of what they would need.
+        run = Run(**{**told, "key_file": None, "address": "127.0.0.1", "book": None, "rank": 0})
+        network = run.make_network()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FolderError(f"'{path}' cannot be shown: {NOTE} is damaged ({error}); launch anew") from None
+    except UserError as error:
+        raise FolderError(f"'{path}' cannot be shown: {error}") from None
+    values = {
+        "task": script.name,
+        "model": "a script",
+        "network": run.network,
+        "delay": run.delay,
+        "algorithm": run.algorithm,
+        "seed": run.seed,
+    }
+    rows = [whole_row(row, run.agents) for row in read_rows(path / "metrics.jsonl")]
+    return RunRecord(path, values, None, network, rows, {}, read_status(path) or {}, None)
+
+
+def whole_row(row: Row, agents: int) -> Row:
+    """Return a sample with all that a row of metrics has; the newest training loss stands in for the test loss."""
+    nothing = [None] * agents
+    loss = row.get("train_loss") or nothing
+    return {**row, "epoch": None, "accuracy": row.get("accuracy") or nothing, "loss": loss}
+
+
+def explained(model: dict[str, Any]) -> dict[str, Any]:
+    """Return the page's model of a launch with words that fit it, and without what only train knows."""
+    charts = [
+        {**chart, "title": "Training loss", "about": "Newest batch, mean over the agents"}
+        if chart["key"] == "loss"
+        else chart
+        for chart in model["charts"]
+    ]
+    note = f"a script of your own; what it was launched with is in {NOTE}"
+    facts = [fact for fact in model["header"]["facts"] if fact["value"] != "-"]
+    return {
+        **model,
+        "header": {**model["header"], "facts": facts},
+        "charts": [chart for chart in charts if chart["curves"]],
+        "settings": [{**setting, "command": None, "note": note} for setting in model["settings"]],
+        "runs": [_as_sampled(run) for run in model["runs"]],
+        "configuration": [row for row in model["configuration"] if set(row["values"]) - {"-", ""}],
+    }
+
+
+def _as_sampled(run: dict[str, Any]) -> dict[str, Any]:
+    """Return a run without what was filled in: an accuracy that was never reported, and a test loss."""
+    agents = {name: values for name, values in run["agents"].items() if name != "loss" and _any(values)}
+    best = run["best"] if "accuracy" in agents else None
+    return {**run, "best": best, "agents": agents}
+
+
+def _any(values: list[list[Any]]) -> bool:
+    return any(value is not None for of_one in values for value in of_one)

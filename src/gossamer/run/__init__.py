@@ -1,0 +1,1 @@
+"""What a run is, whichever engine runs it: settings, plan, folder, summary and status."""

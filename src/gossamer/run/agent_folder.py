@@ -1,0 +1,74 @@
+"""What the agents of a run leave in its folder: rows of metrics, checkpoints, and how each ended."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from gossamer.run.folder import to_json
+from gossamer.shapes import Tensor
+from gossamer.state.checkpoint import Checkpoints, write_text
+
+
+class AgentFolder:
+    """One agent's part of a run's folder."""
+
+    def __init__(self, run: Path, rank: int) -> None:
+        self.path = run / "agents" / str(rank)
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._checkpoints = Checkpoints(self.path)
+        self.metrics_path, self._end = self.path / "metrics.jsonl", self.path / "end.json"
+
+    def begin(self) -> None:
+        """Forget how an earlier part of the run ended."""
+        self._end.unlink(missing_ok=True)
+
+    def append(self, row: dict[str, Any]) -> None:
+        """Add a row of metrics."""
+        with self.metrics_path.open("a", encoding="utf-8") as file:
+            file.write(to_json(row) + "\n")
+
+    def rows(self) -> dict[int, dict[str, Any]]:
+        """Return the rows by step; of two for one step, as after a restart, the later one."""
+        return {row["step"]: row for row in read_rows(self.metrics_path)}
+
+    def save(self, state: dict[str, Tensor]) -> None:
+        """Write a checkpoint."""
+        self._checkpoints.save(state)
+
+    def saved(self) -> bool:
+        """Say whether there is one."""
+        return self._checkpoints.exist()
+
+    def load(self) -> dict[str, Tensor]:
+        """Read the newest checkpoint."""
+        return self._checkpoints.load()
+
+    def end(self, status: str) -> None:
+        """Write how the agent ended."""
+        write_text(self._end, json.dumps({"status": status}) + "\n")
+
+    @property
+    def status(self) -> str | None:
+        """How it ended; None when it was killed, or still runs."""
+        try:
+            return str(json.loads(self._end.read_text(encoding="utf-8"))["status"])
+        except (OSError, ValueError, KeyError):
+            return None
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of metrics in a file; none where there is none."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+    return [row for line in lines if (row := parsed(line)) is not None]
+
+
+def parsed(line: str) -> dict[str, Any] | None:
+    """Return a row, or None for one that a kill has cut off."""
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) and "step" in row else None

@@ -1,0 +1,84 @@
+"""The machine that a run computes on: its device, its arithmetic as settings ask for it, and the memory it keeps."""
+
+import contextlib
+import ctypes
+import os
+import platform
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from gossamer.errors import UserError
+from gossamer.run.settings import Settings
+
+# By default glibc maps every large block anew and gives it back when freed, and each of its pages costs a fault at the
+# first touch. A step allocates a dozen tensors of [N, d]: the faults took a third of its time on a CPU.
+_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # glibc's malloc.h: M_TRIM_THRESHOLD, M_MMAP_MAX
+_NEVER, _TRIM_DEFAULT, _MMAP_DEFAULT = 2**31 - 1, 128 * 1024, 65536
+
+
+@contextlib.contextmanager
+def kept_memory() -> Iterator[None]:
+    """Keep freed memory for a while; afterwards give it back. Without glibc, do nothing."""
+    if platform.libc_ver()[0] != "glibc":
+        yield
+        return
+    libc = ctypes.CDLL(None)
+    libc.mallopt(_MMAP_MAX, 0)
+    libc.mallopt(_TRIM_THRESHOLD, _NEVER)
+    try:
+        yield
+    finally:
+        libc.mallopt(_MMAP_MAX, _MMAP_DEFAULT)
+        libc.mallopt(_TRIM_THRESHOLD, _TRIM_DEFAULT)
+        libc.malloc_trim(0)
+
+
+@contextlib.contextmanager
+def arithmetic(settings: Settings) -> Iterator[None]:
+    """Compute as the settings say for a while: the bytes of a run depend on it, so it is not left to the machine."""
+    cudnn = torch.backends.cudnn
+    threads, matmul = torch.get_num_threads(), torch.get_float32_matmul_precision()
+    benchmark, deterministic = cudnn.benchmark, torch.are_deterministic_algorithms_enabled()
+    torch.set_num_threads(settings.threads)
+    torch.set_float32_matmul_precision("highest")  # of the rules; models have their own (execution)
+    cudnn.benchmark = not settings.deterministic
+    if settings.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS refuses
+        torch.use_deterministic_algorithms(True)
+    try:
+        with kept_memory() if settings.device == "cpu" else contextlib.nullcontext():
+            yield
+    except RuntimeError as error:
+        if settings.deterministic and "deterministic" in str(error):
+            raise UserError(f"{str(error).splitlines()[0].split(',')[0]}; leave --deterministic out") from None
+        raise
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(matmul)
+        cudnn.benchmark = benchmark
+        if settings.deterministic:  # else nothing is to be undone, and the call imports torch's compiler
+            torch.use_deterministic_algorithms(deterministic)
+
+
+def check_device(device: str) -> str:
+    """Return the device, or say that it is not there."""
+    try:
+        torch.zeros(1, device=device).cpu()
+    except (RuntimeError, AssertionError, ImportError, NotImplementedError):
+        raise UserError(f"device '{device}' is not available here; use cpu") from None
+    return device
+
+
+def device_name(device: str) -> str:
+    """Return what the device calls itself."""
+    if torch.device(device).type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    found = re.search(r"^model name\s*:\s*(.+)$", text, flags=re.MULTILINE)
+    return f"CPU {found.group(1).strip() if found else platform.processor() or platform.machine()}"

@@ -1,0 +1,125 @@
+"""What a run consists of before anything large is made: task, network, rule, data of each agent, and how many steps."""
+
+import dataclasses
+import math
+import warnings
+from dataclasses import dataclass
+
+import torch
+
+from gossamer.algorithms import Algorithm
+from gossamer.algorithms import algorithm as make_algorithm
+from gossamer.data import partition
+from gossamer.errors import StabilityWarning, UserError
+from gossamer.network import Network, Scaled, broadcast
+from gossamer.network import network as network_of
+from gossamer.run.settings import Settings
+from gossamer.shapes import Float, Tensor
+from gossamer.state.local import Schedule
+from gossamer.tasks import Task, make_task
+
+DEFAULT_DELAY = "20"  # the paper's
+NETWORK_SETTINGS = ("loss", "mixing", "lazy", "clip_weights", "reliable_delay", "startup")  # fields of Network too
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """The parts that the settings name, fitted to each other; the same for whoever runs them."""
+
+    settings: Settings
+    task: Task
+    algorithm: Algorithm
+    network: Network
+    shards: list[Tensor]
+    steps_per_epoch: int
+    tau: int | None = None  # where the clusters were discovered
+
+    @property
+    def steps(self) -> int:
+        """The iterations of the whole run."""
+        return self.settings.epochs * self.steps_per_epoch
+
+    @property
+    def schedule(self) -> Schedule:
+        """The learning rate over time."""
+        settings = self.settings
+        return Schedule(settings.lr, settings.schedule, self.steps, self.steps_per_epoch, settings.warmup)
+
+    @property
+    def share(self) -> Float[Tensor, " n"]:
+        """The size of each agent's data over the mean size."""
+        sizes = torch.tensor([len(shard) for shard in self.shards])
+        return sizes / (sizes.sum() / len(sizes))
+
+
+def make_plan(
+    settings: Settings,
+    *,
+    task: Task | None = None,
+    network: Network | None = None,
+    algorithm: Algorithm | None = None,
+) -> Plan:
+    """Make the parts, and refuse what does not go together."""
+    task = task or make_task(settings.task, settings.model, settings.data_dir)
+    if settings.validation:
+        task = task.held_out(settings.validation, settings.seed)
+    algorithm = algorithm or make_algorithm(settings.algorithm, **settings.options)
+    network = network or make_network(settings)
+    settings = complete_settings(settings, task, network, algorithm)
+    shards = partition(settings.partition, task.train.y, network.num_agents, settings.seed)
+    examples = sum(map(len, shards)) / len(shards) if settings.epoch_unit == "shard" else len(task.train)
+    return _fitted(Plan(settings, task, algorithm, network, shards, math.ceil(examples / settings.batch)))
+
+
+def _fitted(made: Plan) -> Plan:
+    """Bring the delay to steps, check it against the run, and find clusters and tau if none were given."""
+    settings, algorithm, network, tau = made.settings, made.algorithm, made.network, made.tau
+    if settings.delay_unit == "epoch":
+        network = dataclasses.replace(network, delay=Scaled(network.delay, made.steps_per_epoch))
+    if algorithm.waits:
+        return dataclasses.replace(made, network=network)
+    longest = max(network.delay.typical, network.reliable_delay)
+    if longest >= made.steps:
+        raise UserError(
+            f"a delay of {longest} steps is no shorter than the run of {made.steps} steps "
+            f"({settings.epochs} epochs of {made.steps_per_epoch}); use more --epochs or a smaller --delay"
+        )
+    if network.clusters is None:
+        found = broadcast(network, settings.seed)
+        network, tau = network.with_clusters(found.clusters), found.tau
+    if warning := algorithm.check(network):
+        warnings.warn(warning, StabilityWarning, stacklevel=4)
+    return dataclasses.replace(made, network=network, tau=tau)
+
+
+def make_network(settings: Settings) -> Network:
+    """Make the network that the settings describe; a file may bring its own delay, else the paper's is the default."""
+    delay = settings.delay
+    if delay is None and not settings.network.startswith("file:"):
+        delay = DEFAULT_DELAY
+    shared = {name: getattr(settings, name) for name in NETWORK_SETTINGS}
+    return network_of(settings.network, delay, clusters=settings.clusters, **shared)
+
+
+def complete_settings(settings: Settings, task: Task, network: Network, algorithm: Algorithm) -> Settings:
+    """Write every part that was given as an object, and every default of the algorithm, into the settings."""
+    return dataclasses.replace(
+        settings,
+        task=task.name,
+        model=task.model_name,
+        network=network.spec,
+        clusters=_clusters_text(network),
+        delay=network.delay.spec(),
+        algorithm=algorithm.name,
+        options={field.name: getattr(algorithm, field.name) for field in dataclasses.fields(algorithm)},
+        **{name: getattr(network, name) for name in NETWORK_SETTINGS},
+    )
+
+
+def _clusters_text(network: Network) -> str | None:
+    """Return the clusters that were given, as text: members, or for a single cluster its size."""
+    if network.clusters is None or not network.clusters_given:
+        return None
+    if len(network.clusters) == 1:
+        return str(network.num_agents)
+    return "/".join(",".join(map(str, members)) for members in network.clusters)

@@ -1,0 +1,146 @@
+"""From what an agent holds of its neighbours to the inbox and the weights of a rule: current, late, or silent."""
+
+from collections.abc import Callable, Hashable, Mapping
+from itertools import compress
+from operator import and_
+from typing import Generic, TypeVar
+
+import torch
+
+from gossamer.algorithms import Algorithm, Inbox, Late, Place, Weights
+from gossamer.algorithms.message_parts import aliases
+from gossamer.algorithms.weighing import weigh
+from gossamer.network import NOTHING
+from gossamer.runtime.past import OwnPast
+from gossamer.runtime.received import Held, Reception
+from gossamer.shapes import Bool, Float, Int, Tensor
+
+MOST_KEPT = 256  # weights for so many sets of current links are kept
+
+
+Flags = tuple[bool, ...]  # one a neighbour
+Made = TypeVar("Made")
+
+
+class _Kept(Generic[Made]):
+    """What was made lately, by what it was made from; nobody must change it."""
+
+    def __init__(self) -> None:
+        self._made: dict[Hashable, Made] = {}
+
+    def get(self, key: Hashable, make: Callable[[], Made]) -> Made:
+        """Return what belongs to a key, made now if it is not there."""
+        found = self._made.get(key)
+        if found is None:
+            if len(self._made) == MOST_KEPT:
+                self._made.clear()
+            found = self._made[key] = make()
+        return found
+
+
+class Sorting:
+    """Makes one agent's inbox. All its groups are rows of the same tensors, told apart by their weights."""
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        place: Place,
+        reception: Reception,
+        past: OwnPast,
+        *,
+        tolerance: int,
+        oldest: int,
+        plain: bool,
+    ) -> None:
+        """`tolerance` is the largest age that counts as current, `oldest` the largest of which the own past is kept."""
+        self.algorithm, self.place, self.reception, self.past = algorithm, place, reception, past
+        self.tolerance, self.oldest = tolerance, oldest
+        self.heard: frozenset[int] = frozenset()  # whose messages were current at the last step
+        self.everyone: Int[Tensor, "all all"] | None = None  # the ages on all links, in lock step
+        assert place.senders is not None
+        self._rank, self._senders = int(place.agents), place.senders.tolist()
+        self._w = place.network.W[self._rank, self._senders]
+        self._alias = aliases(plain=plain)
+        # Small tensors take longer to make than to keep, and a step needs the same few again and again.
+        self._weighed: _Kept[Weights] = _Kept()
+        self._masks: _Kept[Tensor] = _Kept()
+        self._late: _Kept[Tensor] = _Kept()
+
+    def sort(self, t: int, vectors: Mapping[str, Float[Tensor, "1 _"]], held: Held) -> tuple[Inbox, Weights]:
+        """Return the inbox of iteration t, at which the agent itself has sent these vectors, and its weights."""
+        x, names, new = vectors["x"], self.algorithm.message, tuple(held.new)
+        ages = self._kept(held.ages)
+        reliable = tuple(0 <= age <= self.tolerance for age in ages)
+        late = tuple(age > self.tolerance for age in ages) if self.algorithm.hears_late else (False,) * len(ages)
+        self.heard = frozenset(compress(self._senders, reliable))
+        received = self.reception.messages
+        message = {name: received[self._alias.get(name, name)] for name in names}
+        groups = {age: tuple(other == age for other in ages) for age in sorted(set(compress(ages, late)))}
+        drifts = self.past.drifts(t, groups)
+        of_age = tuple(
+            Late(
+                age,
+                self._late_weights(group, x),
+                message,
+                self.past.message(t - age),
+                drifts.get(age),
+                self._both(new, group, x.device),
+            )
+            for age, group in groups.items()
+        )
+        # A rule whose messages hold no state asks for none.
+        fresh = message["x"] if "x" in message else x[:1, :1].expand(len(self._senders), x.shape[1])
+        own = {name: vectors[self._alias.get(name, name)] for name in names}
+        inbox = Inbox(fresh, of_age, message, own, self._both(new, reliable, x.device))
+        return inbox, self._weights(reliable, late, x)
+
+    def _kept(self, ages: list[int]) -> list[int]:
+        """Forget what is older than the own past, but for totals, which are never forgotten."""
+        if self.algorithm.totals:
+            return [min(age, self.oldest) for age in ages]
+        return [age if age <= self.oldest else NOTHING for age in ages]
+
+    def _both(self, new: Flags, group: Flags, device: torch.device) -> Bool[Tensor, "1 n"]:
+        """Return who is in both sets, as a rule sees it."""
+        both = tuple(map(and_, new, group))
+        return self._masks.get(both, lambda: torch.tensor([both], dtype=torch.bool, device=device))
+
+    def _late_weights(self, group: Flags, x: Tensor) -> Float[Tensor, "1 n"]:
+        return self._late.get(group, lambda: (self._w * torch.tensor(group))[None].to(x))
+
+    def _weights(self, reliable: Flags, late: Flags, x: Tensor) -> Weights:
+        """Return this agent's row of the weights."""
+        everyone = self.everyone
+        told = tuple(map(self.reception.heard_by, self._senders)) if everyone is None else everyone.numpy().tobytes()
+        return self._weighed.get((reliable, late, told), lambda: self._weigh(reliable, late).to(x))
+
+    def _weigh(self, reliable: Flags, late: Flags) -> Weights:
+        current = self._current_links(torch.tensor(reliable, dtype=torch.bool))
+        all_late = torch.zeros_like(current)
+        all_late[self._rank, self._senders] = torch.tensor(late, dtype=torch.bool)
+        whole, row = weigh(self.place.network, current, all_late), slice(self._rank, self._rank + 1)
+        return Weights(
+            own=whole.own[row],
+            fresh=whole.fresh[row, self._senders],
+            mass=whole.mass[row],
+            clip_own=whole.clip_own[row],
+            clip_fresh=whole.clip_fresh[row, self._senders],
+        )
+
+    def _current_links(self, reliable: Bool[Tensor, " n"]) -> Bool[Tensor, "all all"]:
+        """Return which links are current: the own as seen, a neighbour's as it said, others as if all were.
+
+        The clipping weights of a link depend on how many current links both of its ends have.
+        """
+        links = self.place.network.links
+        if self.everyone is not None:
+            current = (self.everyone >= 0) & (self.everyone <= self.tolerance)
+        else:
+            current = links.clone()
+            for sender in self._senders:
+                if (told := self.reception.heard_by(sender)) is not None:
+                    current[sender] = False
+                    current[sender, list(told)] = True
+        current[self._rank] = False
+        current[self._rank, self._senders] = reliable
+        return current & links

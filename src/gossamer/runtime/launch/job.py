@@ -1,0 +1,109 @@
+"""What is to be started, who watches it, and what came of it: the same for processes, torchrun and Ray."""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gossamer.runtime.environment import VARIABLES, Run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """The agents that one launcher starts, of a run that may have more elsewhere."""
+
+    run: Run  # of every agent, but for rank and restarts
+    ranks: tuple[int, ...]
+    script: Path
+    arguments: tuple[str, ...] = ()
+    folder: Path
+    max_restarts: int = 3
+    serves_book: bool = True  # or the book of the run is somebody else's
+    book_port: int = 0  # 0: any that is free
+
+    def with_book(self, endpoint: str) -> "Job":
+        """Return the plan with the place of the book in it."""
+        return dataclasses.replace(self, run=dataclasses.replace(self.run, book=endpoint))
+
+    def agent(self, rank: int, restarts: int) -> Run:
+        """Return what one agent is told."""
+        return dataclasses.replace(self.run, rank=rank, restarts=restarts, folder=str(self.folder.resolve()))
+
+    def environment(self, rank: int, restarts: int, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
+        """Return an agent's environment: what was inherited, less the variables of a run around this one."""
+        threads = max(1, cores() // len(self.ranks))
+        gpus = visible_gpus(inherited)
+        own_gpu = {"CUDA_VISIBLE_DEVICES": gpus[self.ranks.index(rank) % len(gpus)]} if gpus else {}
+        return {
+            "OMP_NUM_THREADS": str(threads),  # or each agent would start a thread for every core
+            "PYTHONUNBUFFERED": "1",  # its log is read while it runs
+            "TORCH_CPP_LOG_LEVEL": "ERROR",  # or a lost address book fills the log with frames of C++
+            **without_run(inherited),
+            **own_gpu,
+            **self.agent(rank, restarts).to_environment(),
+        }
+
+
+def without_run(inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without what would say something about another run than the one to be started."""
+    own = {*VARIABLES, "TORCHELASTIC_RESTART_COUNT"}
+    return {name: value for name, value in inherited.items() if name not in own}
+
+
+def visible_gpus(inherited: Mapping[str, str]) -> list[str]:
+    """Return the GPUs that agents are dealt out, one each in turn: those that this process may see."""
+    named = inherited.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return [gpu.strip() for gpu in named.split(",") if gpu.strip()]
+    return [str(gpu) for gpu in range(torch.cuda.device_count())]
+
+
+def cores() -> int:
+    """Return how many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Watcher:
+    """Is told what happens; does nothing with it unless a subclass does."""
+
+    def event(self, text: str) -> None:
+        """Take one line about an agent that died, was started again or gave up."""
+
+    def output(self, rank: int, lines: list[str]) -> None:
+        """Take what an agent wrote; asked for only when `listens_to` it."""
+
+    def status(self, rows: list[dict[str, Any]]) -> None:
+        """Take the newest status of all agents of the run, about twice a second."""
+
+    def listens_to(self, rank: int) -> bool:
+        """Say whether this agent's output is wanted."""
+        return False
+
+
+@dataclass
+class Outcome:
+    """How one agent ended: its exit status (-9 for a signal 9, None when it runs elsewhere or was never started)."""
+
+    rank: int
+    exit: int | None = None
+    restarts: int = 0
+    status: dict[str, Any] | None = None  # the last it said of itself
+
+
+@dataclass
+class Report:
+    """How a launch ended."""
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    seconds: float = 0.0
+    interrupted: bool = False
+    hopeless: str | None = None  # why nothing was tried any longer
+
+    @property
+    def failed(self) -> list[Outcome]:
+        """Those who did not end well by themselves."""
+        return [outcome for outcome in self.outcomes if outcome.exit != 0]

@@ -1,0 +1,109 @@
+"""What a payload holds: the parts that a rule declares, one after another, each behind its codec."""
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from gossamer.algorithms import Algorithm
+from gossamer.algorithms.message_parts import part_dtype, part_size, parts_sent
+from gossamer.runtime.compression import Codec, Decoder, Encoder, parse_codec
+from gossamer.shapes import Float, Tensor
+
+
+@dataclass(frozen=True)
+class Part:
+    """One vector of a message."""
+
+    name: str
+    size: int
+    dtype: torch.dtype
+    codec: Codec
+
+    @property
+    def kind(self) -> str:
+        """What the codec may assume: gradients average out, anything else is absolute."""
+        return "gradient" if self.name in ("g", "v") else "state"
+
+
+class Layout:
+    """The parts of a message of one rule and one model, and the number by which agents know that they agree on it."""
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        segments: tuple[int, ...],
+        dtype: torch.dtype,
+        *,
+        plain: bool,
+        compress: str = "none",
+    ) -> None:
+        """Lay out the messages of a model whose tensors have these lengths."""
+        size = sum(segments)
+        exact, codec = parse_codec("none"), parse_codec(compress)
+        never_rounded = algorithm.numbers | algorithm.totals
+        self.parts = [
+            Part(
+                name,
+                part_size(algorithm, name, size),
+                part_dtype(algorithm, name, dtype),
+                exact if name in never_rounded else codec,
+            )
+            for name in parts_sent(algorithm.message, plain=plain)
+        ]
+        self.lengths = [part.codec.encoder(part.kind, part.size, part.dtype).length for part in self.parts]
+        self.length = sum(self.lengths)  # the bytes of a payload
+        text = ";".join(f"{part.name},{part.size},{part.dtype},{part.codec.text}" for part in self.parts)
+        self.number = zlib.crc32(f"{algorithm.name};{segments};{text}".encode())
+
+
+class Writer:
+    """Turns what an agent sends into tensors whose bytes are a payload; remembers what codecs owe."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self._encoders: dict[str, Encoder] = {
+            part.name: part.codec.encoder(part.kind, part.size, part.dtype) for part in layout.parts
+        }
+
+    def write(self, vectors: Mapping[str, Float[Tensor, "1 _"]]) -> list[Tensor]:
+        """Return contiguous tensors on the CPU."""
+        pieces: list[Tensor] = []
+        for part in self.layout.parts:
+            pieces += self._encoders[part.name].encode(vectors[part.name].reshape(-1).to(part.dtype))
+        return pieces
+
+
+class Reader:
+    """Writes one peer's payloads into the rows that are kept for it."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self._decoders: dict[str, Decoder] = {
+            part.name: part.codec.decoder(part.kind, part.size, part.dtype) for part in layout.parts
+        }
+        # Whether a payload changes parts of the rows only, so that one that is not whole would do lasting harm.
+        self.builds_on_rows = any(decoder.kept for decoder in self._decoders.values())
+
+    @property
+    def complete(self) -> bool:
+        """Whether every number of the rows has been sent at least once, or was assumed."""
+        return not self.builds_on_rows or all(decoder.complete for decoder in self._decoders.values())
+
+    def assume(self, x: Float[Tensor, " d"], rows: Mapping[str, Float[Tensor, " _"]]) -> None:
+        """Take the peer to be where this agent is, number by number, until it says otherwise: then nothing pulls."""
+        decoder = self._decoders.get("x")
+        if decoder is not None and decoder.kept:
+            rows["x"].copy_(x)
+            decoder.load_state_dict({name: torch.ones_like(seen) for name, seen in decoder.kept.items()})
+
+    def read(self, payload: Tensor, rows: Mapping[str, Float[Tensor, " _"]]) -> None:
+        """Decode a payload into one row a part."""
+        begin, parts = 0, self.layout.parts
+        if len(parts) == 1:
+            self._decoders[parts[0].name].decode(payload, rows[parts[0].name])
+            return
+        for part, length in zip(parts, self.layout.lengths, strict=True):
+            self._decoders[part.name].decode(payload[begin : begin + length], rows[part.name])
+            begin += length

@@ -1,0 +1,165 @@
+"""What one agent holds of its neighbours: the newest message of each, decoded, and how old it is."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from gossamer.network import NOTHING
+from gossamer.runtime.message import Malformed
+from gossamer.runtime.past import Clock
+from gossamer.runtime.payload import Layout, Reader
+from gossamer.runtime.transport.base import Letter, Transport
+from gossamer.shapes import Float, Tensor
+
+TRIES = 3  # at a message that its sender writes over while it is read
+LEAST_DEADLINE, INTERVALS = 2.0, 20  # seconds, and how many usual intervals of silence make a neighbour dead
+SECOND = 1_000_000_000
+
+
+@dataclass
+class _Peer:
+    """One neighbour as this agent knows it."""
+
+    reader: Reader
+    rows: Mapping[str, Float[Tensor, " _"]]
+    order: tuple[int, int] = (-1, -1)  # of the message that the rows hold; below all others before the first
+    shown: bool = False  # whether the transport shows it now
+    taken: int = 0  # when it was taken, on the sender's clock
+    sequence: int = -1
+    age: int | None = None  # as the transport says
+    heard: frozenset[int] | None = None  # whom the neighbour says to hear
+    news: float = field(default_factory=time.monotonic)  # when the last message came
+    interval: float = 0.0  # between two messages, a running mean in seconds
+
+
+@dataclass(frozen=True)
+class Held:
+    """The age of each neighbour's message, NOTHING where there is none, and whether it is new."""
+
+    ages: list[int]
+    new: list[bool]
+
+
+class Reception:
+    """The rows of an inbox, one a neighbour, filled as messages arrive."""
+
+    def __init__(
+        self,
+        peers: Sequence[int],
+        layout: Layout,
+        like: Float[Tensor, "1 d"],
+        *,
+        deadline: float | str,
+        oldest: int | None = None,
+    ) -> None:
+        """Make room for messages of agents `like` this one.
+
+        `oldest`: the age that everything older is taken to have, for rules whose messages are never forgotten.
+        """
+        self.deadline, self._oldest = deadline, oldest
+        self._layout = layout
+        # On a GPU, messages are decoded into pinned memory first, from where the copy runs beside other work.
+        self.messages: dict[str, Float[Tensor, "n _"]] = {
+            part.name: torch.zeros(len(peers), part.size, dtype=part.dtype, device=like.device) for part in layout.parts
+        }
+        self._landing = (
+            {name: torch.zeros_like(rows, device="cpu").pin_memory() for name, rows in self.messages.items()}
+            if like.is_cuda
+            else self.messages
+        )
+        self._peers = {
+            peer: _Peer(Reader(layout), {name: rows[place] for name, rows in self._landing.items()})
+            for place, peer in enumerate(peers)
+        }
+
+    def assume(self, x: Float[Tensor, "1 d"]) -> None:
+        """Take neighbours that send parts of their states only to be here, until they say otherwise."""
+        for known in self._peers.values():
+            known.reader.assume(x[0].cpu(), known.rows)
+
+    def receive(self, transport: Transport, clock: Clock) -> Held:
+        """Look at every neighbour's newest message; return how old what is held is."""
+        ages, new = [], []
+        for place, (peer, known) in enumerate(self._peers.items()):
+            before = known.order
+            self._look(transport, peer, known)
+            fresh = known.order != before
+            if fresh and self._landing is not self.messages:
+                for name, rows in self.messages.items():
+                    rows[place].copy_(self._landing[name][place], non_blocking=True)
+            ages.append(self._age(transport, peer, known, clock))
+            new.append(fresh and ages[-1] != NOTHING)
+        return Held(ages, new)
+
+    def _look(self, transport: Transport, peer: int, known: _Peer) -> None:
+        """Take the newest message, unless it is held already or no message of this run."""
+        for _ in range(TRIES):
+            letter = transport.latest(peer)
+            known.shown = letter is not None
+            if letter is None:
+                return
+            known.age = letter.age
+            if letter.stamp.order == known.order:
+                return
+            if letter.stamp.layout != self._layout.number or letter.payload.numel() != self._layout.length:
+                transport.counts["malformed"] += 1
+                return
+            if self._read(transport, known, letter):
+                self._note(known, letter)
+                return
+
+    def _read(self, transport: Transport, known: _Peer, letter: Letter) -> bool:
+        """Decode a message into its rows; say whether it was whole."""
+        payload = letter.payload
+        if known.reader.builds_on_rows:
+            payload = payload.clone()
+            if not letter.intact():
+                transport.counts["torn"] += 1
+                return False
+        try:
+            known.reader.read(payload, known.rows)
+        except Malformed:
+            transport.counts["malformed"] += 1
+            return False
+        if known.reader.builds_on_rows or letter.intact():
+            return True
+        transport.counts["torn"] += 1
+        known.order = (-1, -1)  # the rows are mixed: nothing is held until a message was read whole
+        return False
+
+    def _note(self, known: _Peer, letter: Letter) -> None:
+        stamp, now = letter.stamp, time.monotonic()
+        if known.order != (-1, -1):
+            share = 0.1
+            known.interval += share * (now - known.news - known.interval) if known.interval else now - known.news
+        known.order, known.sequence, known.heard, known.news = stamp.order, stamp.sequence, stamp.heard, now
+        known.taken = stamp.time
+
+    def _age(self, transport: Transport, peer: int, known: _Peer, clock: Clock) -> int:
+        """Return the age in own iterations; a neighbour without news for its deadline counts as dead."""
+        if not known.shown or known.order == (-1, -1) or not known.reader.complete:
+            return NOTHING
+        if known.age is not None:
+            return known.age
+        offset = transport.offset(peer)
+        age = None if offset is None else clock.age(known.taken + offset)
+        if self._oldest is not None and offset is not None:
+            return self._oldest if age is None else min(age, self._oldest)
+        silent = time.monotonic() - known.news > self.deadline_of(peer)
+        return NOTHING if age is None or silent else age
+
+    def deadline_of(self, peer: int) -> float:
+        """Return the seconds of silence after which a neighbour counts as dead: as given, or by its usual interval."""
+        if isinstance(self.deadline, float):
+            return self.deadline
+        return max(LEAST_DEADLINE, INTERVALS * self._peers[peer].interval)
+
+    def heard_by(self, peer: int) -> frozenset[int] | None:
+        """Return whom a neighbour said to hear; None before its first message."""
+        return self._peers[peer].heard
+
+    def sequence_of(self, peer: int) -> int:
+        """Return the iteration of the message that is held."""
+        return self._peers[peer].sequence

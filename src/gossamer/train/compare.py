@@ -1,0 +1,157 @@
+"""Several algorithms on one task and network, over several seeds."""
+
+import dataclasses
+import itertools
+import json
+import re
+import shutil
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gossamer.algorithms import algorithm_class, parse_algorithm
+from gossamer.algorithms.options import describe_options
+from gossamer.algorithms.plugins import load_plugins
+from gossamer.engine.training import OnStep, Training
+from gossamer.errors import UserError
+from gossamer.network import Network
+from gossamer.report.runs import Run
+from gossamer.run.folder import RunFolder, safe_name, to_json
+from gossamer.run.settings import SETTING_NAMES, Settings, make_settings
+from gossamer.tasks import Task
+from gossamer.train.loggers import check_log, logged
+from gossamer.train.presets import preset_values
+from gossamer.train.tables import to_markdown
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One algorithm of a comparison: its text, such as 'pc-asgd/theta=pv', and its settings."""
+
+    label: str
+    settings: Settings
+
+
+def split_algorithms(text: str) -> list[str]:
+    """Split 'sync,pc-asgd/theta=linear:0,0.5,100' at the commas that a name follows."""
+    return [part.strip() for part in re.split(r",\s*(?=[A-Za-z])", text) if part.strip()]
+
+
+def plan(algorithms: list[str], given: dict[str, Any], preset: str | None = None) -> list[Entry]:
+    """Return the settings of each algorithm: preset, then what was given, then the text's own options."""
+    if not algorithms:
+        raise UserError("there is no algorithm to compare; use for example --algorithms sync,d-asgd,pc-asgd")
+    repeated = {text for text in algorithms if algorithms.count(text) > 1}
+    if repeated:
+        raise UserError(f"'{min(repeated)}' is named twice; name each algorithm once, options may differ")
+    load_plugins(given.get("plugin"))  # before their names are looked up
+    options = {name: value for name, value in given.items() if name not in SETTING_NAMES and name != "options"}
+    settings = {name: value for name, value in given.items() if name in SETTING_NAMES}
+    used: set[str] = set()
+    entries = []
+    for text in algorithms:
+        name, own = parse_algorithm(text)
+        known = describe_options(algorithm_class(name))
+        shared = {name: value for name, value in options.items() if name in known}
+        used |= set(shared)
+        base = preset_values(preset, name) if preset else {}
+        entries.append(Entry(text, make_settings({**base, **settings, **shared, **own, "algorithm": name})))
+    unused = sorted(set(options) - used)
+    check_log(entries[0].settings.log)
+    if unused:
+        raise UserError(f"none of {', '.join(algorithms)} has the option '{unused[0]}'; leave it out")
+    return entries
+
+
+def check_all(entries: list[Entry], *, task: Task | None = None, network: Network | None = None) -> None:
+    """Build every run once, so that a mistake in the last one is told before the first one has run."""
+    for entry in entries:
+        Training(entry.settings, task=task, network=network)
+
+
+def run_all(
+    entries: list[Entry],
+    seeds: list[int],
+    folder: Path | None,
+    on_run: Callable[[Entry, int, int], OnStep | None],
+    *,
+    task: Task | None = None,
+    network: Network | None = None,
+) -> Iterator[tuple[Run, Network]]:
+    """Run every algorithm with every seed, into folder/runs if there is a folder.
+
+    `on_run(entry, seed, steps)` gives the step callback; a task or network of the caller's takes the settings' place.
+    """
+    for entry, seed in itertools.product(entries, seeds):
+        training = Training(dataclasses.replace(entry.settings, seed=seed), task=task, network=network)
+        if folder is None:
+            result = training.run(None, on_run(entry, seed, training.steps))
+            yield Run(entry.label, seed, result.summary, result.history), training.network
+            continue
+        path = folder / "runs" / f"{safe_name(entry.label)}-seed{seed}"
+        done = _finished(path, training)
+        if done is not None:
+            yield Run(entry.label, seed, *done), training.network
+            continue
+        shutil.rmtree(path, ignore_errors=True)  # of an interrupted comparison, which this one continues
+        run_folder = RunFolder.create(path, training.settings, training.network)
+        with logged(run_folder, training.settings, []):
+            result = training.run(run_folder, on_run(entry, seed, training.steps))
+        yield Run(entry.label, seed, result.summary, result.history), training.network
+
+
+def _finished(path: Path, training: Training) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
+    """Return summary and history of a run that an interrupted comparison has finished with the same settings."""
+    if not path.exists():
+        return None
+    try:
+        folder, settings = RunFolder.open(path)
+        summary = folder.read_summary()
+        rows = folder.read_rows()
+    except (UserError, OSError, ValueError):
+        return None
+    whole = summary.get("status") == "finished" and settings.digest() == training.settings.digest()
+    return (summary, rows) if whole and rows else None
+
+
+def summarise(runs: list[Run]) -> list[dict[str, Any]]:
+    """Fold seeds: for each algorithm the mean and standard deviation over seeds."""
+    rows = []
+    for label in dict.fromkeys(run.label for run in runs):
+        summaries = [run.summary for run in runs if run.label == label]
+        accuracies = [summary["accuracy_mean"] for summary in summaries]
+        rows.append(
+            {
+                "algorithm": summaries[0]["algorithm"],
+                "label": label,
+                "options": summaries[0]["options"],
+                "lr": summaries[0]["lr"],
+                "accuracy_mean": statistics.fmean(accuracies),
+                "accuracy_std": statistics.stdev(accuracies) if len(accuracies) > 1 else 0.0,
+                "accuracy_per_seed": accuracies,
+                "accuracy_average_model": statistics.fmean(s["accuracy_average_model"] for s in summaries),
+                "loss_mean": statistics.fmean(s["loss_mean"] for s in summaries),
+                "consensus_distance": statistics.fmean(s["consensus_distance"] for s in summaries),
+                "predict_fraction": _mean_or_none([s["predict_fraction"] for s in summaries]),
+                "message_age": _mean_or_none([s["message_age"] for s in summaries]),
+                "bytes_sent": summaries[0]["bytes_sent"],
+                "seconds": statistics.fmean(s["seconds"] for s in summaries),
+                "diverged": sum(s["status"] != "finished" for s in summaries),
+                "seeds": [run.seed for run in runs if run.label == label],
+            }
+        )
+    return rows
+
+
+def _mean_or_none(values: list[float | None]) -> float | None:
+    numbers = [value for value in values if value is not None]
+    return statistics.fmean(numbers) if numbers else None
+
+
+def write_results(folder: Path, document: dict[str, Any]) -> None:
+    """Write the comparison as results.json, and its table as results.md."""
+    text = json.dumps(json.loads(to_json(document)), indent=2, ensure_ascii=False)
+    (folder / "results.json").write_text(text + "\n", encoding="utf-8")
+    (folder / "results.md").write_text(to_markdown(document), encoding="utf-8")

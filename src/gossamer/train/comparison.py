@@ -1,0 +1,119 @@
+"""`gm.compare`: several algorithms on one task and network from Python, as `gossamer compare` runs them."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gossamer.engine.prepare import names_of
+from gossamer.engine.training import OnStep
+from gossamer.errors import StabilityWarning, UserError
+from gossamer.network import Network
+from gossamer.report.runs import Run, accuracy_curve, conditions
+from gossamer.tasks import Task
+from gossamer.train.compare import Entry, check_all, plan, run_all, split_algorithms, summarise
+from gossamer.train.notebook_html import line, section, sparkline, table
+from gossamer.train.progress import showing
+from gossamer.train.tables import HEADINGS, cells_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """Runs side by side; a notebook shows them as a table, the best first.
+
+    Attributes:
+        rows: for each algorithm mean and standard deviation over seeds, as in results.json.
+        runs: every run, with its summary and its history.
+        network: as the algorithms met it.
+    """
+
+    rows: list[dict[str, Any]]
+    runs: list[Run]
+    network: Network
+
+    def plot(self) -> "Figure":
+        """Draw accuracy, loss, the distance between agents and the share of predicting, a line an algorithm."""
+        from gossamer.report.plots import draw_quantities  # matplotlib is slow to import: only when it draws
+
+        return draw_quantities(self.runs)
+
+    def _best_first(self) -> list[dict[str, Any]]:
+        return sorted(self.rows, key=lambda row: -row["accuracy_mean"])
+
+    def __repr__(self) -> str:
+        rows = [HEADINGS, *(cells_of(row) for row in self._best_first())]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join(["; ".join(conditions(self.runs)), *lines])
+
+    def _repr_html_(self) -> str:
+        rows = self._best_first()
+        first = {run.label: run for run in reversed(self.runs)}
+        curves = [sparkline(accuracy_curve(first[row["label"]]), "accuracy over the run") for row in rows]
+        return section(line("; ".join(conditions(self.runs))), table(HEADINGS, [cells_of(row) for row in rows], curves))
+
+
+def compare(
+    algorithms: str | Sequence[str],
+    task: str | Task = "digits",
+    network: str | Network = "paper-1",
+    *,
+    seeds: int = 1,
+    out: str | Path | None = None,
+    progress: bool | str = "auto",
+    **settings: Any,
+) -> Comparison:
+    """Run several algorithms with several seeds in the simulator, and return them side by side.
+
+    Args:
+        algorithms: texts such as "pc-asgd/theta=pv", in a list or with commas between them.
+        task: a name such as "digits", or a `gm.Task` of your own.
+        network: a text such as "clusters:3,5", or what `gm.network` returned.
+        seeds: how many; the first one is `seed`.
+        out: a folder for the runs, each in one of its own under runs/; a new one.
+        progress: True shows how far the runs are; "auto" does so in a notebook, where a widget fits.
+        **settings: any setting of `gossamer compare`, such as lr=0.05 or epochs=5, and options of the algorithms.
+    """
+    if seeds < 1:
+        raise UserError(f"seeds must be 1 or more, got {seeds}")
+    texts = split_algorithms(algorithms) if isinstance(algorithms, str) else list(algorithms)
+    entries = plan(texts, {**names_of(task, network, settings), **settings})
+    folder = _new_folder(out, entries[0].settings.log)
+    own_task, own_network = (
+        task if isinstance(task, Task) else None,
+        network if isinstance(network, Network) else None,
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StabilityWarning)  # the runs themselves will say it
+        check_all(entries, task=own_task, network=own_network)
+    first = entries[0].settings.seed
+    runs: list[Run] = []
+    shown_network: Network | None = None
+    with showing(progress, len(entries) * seeds) as shown:
+
+        def on_run(entry: Entry, seed: int, steps: int) -> OnStep | None:
+            return shown.begin(f"{entry.label}, seed {seed}", steps)
+
+        numbers = list(range(first, first + seeds))
+        for run, met in run_all(entries, numbers, folder, on_run, task=own_task, network=own_network):
+            runs.append(run)
+            if shown_network is None or (met.clusters is not None and shown_network.clusters is None):
+                shown_network = met
+    assert shown_network is not None
+    return Comparison(summarise(runs), runs, shown_network)
+
+
+def _new_folder(out: str | Path | None, log: str | None) -> Path | None:
+    """Return the folder if there is to be one; it must not hold anything yet, nor may logs have no place."""
+    if out is None:
+        if log:
+            raise UserError(f"log='{log}' is written beside the runs' other files; name a folder with out=")
+        return None
+    folder = Path(out)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"'{folder}' already exists; choose another out")
+    return folder

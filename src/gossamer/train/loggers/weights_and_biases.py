@@ -1,0 +1,57 @@
+"""A run of Weights & Biases; WANDB_MODE=offline keeps it on disk, for `wandb sync`."""
+
+import json
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import wandb
+
+from gossamer.run.folder import RunFolder
+from gossamer.run.settings import Settings
+from gossamer.state.checkpoint import write_text
+from gossamer.train.loggers.flat_rows import flatten
+from gossamer.train.loggers.given import MOST_AGENTS, plain_settings
+
+PROJECT = "gossamer"  # unless WANDB_PROJECT says another
+
+
+class WandbLogger:
+    """Logs to a run whose name is its folder's; RUN/wandb.json has its id, by which a resumed run goes on in it."""
+
+    def __init__(self, folder: RunFolder, settings: Settings, rows: Sequence[dict[str, Any]]) -> None:
+        quiet = os.environ.get("WANDB_MODE", "online") != "online"  # online it says where to look
+        self._run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", PROJECT),
+            name=folder.path.name,
+            id=_id_of(folder.path / "wandb.json"),
+            resume="allow",
+            dir=str(folder.path),
+            config=plain_settings(settings),
+            settings=wandb.Settings(silent=quiet, console="off"),
+        )
+
+    def on_row(self, row: dict[str, Any]) -> None:
+        """Log the numbers of one evaluation at its step."""
+        few = len(row["accuracy"]) <= MOST_AGENTS
+        values = {"/".join(name): number for name, number in flatten(row, agents=few).items()}
+        self._run.log(values, step=int(row["step"]))
+
+    def close(self, summary: dict[str, Any] | None) -> None:
+        """Add the summary, and wait until all has been handed over."""
+        for name, value in (summary or {}).items():
+            if isinstance(value, str | int | float):
+                self._run.summary[name] = value
+        self._run.finish(exit_code=0 if summary is not None else 1)
+
+
+def _id_of(path: Path) -> str:
+    """Return the id that was kept, or a new one, which is kept."""
+    try:
+        return str(json.loads(path.read_text(encoding="utf-8"))["id"])
+    except (OSError, ValueError, KeyError, TypeError):
+        made = secrets.token_hex(4)
+        write_text(path, json.dumps({"id": made}) + "\n")
+        return made

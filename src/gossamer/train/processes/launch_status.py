@@ -1,0 +1,106 @@
+"""What a launcher is told of its agents, kept in the run's folder for those who look on."""
+
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from gossamer.run.status import ALIVE, DEAD, DONE, REJOINED, RUNNING, StatusFile
+from gossamer.runtime.launch.job import Report, Watcher
+from gossamer.train.processes.merged_rows import age_matrix
+
+SILENCE = 10.0  # seconds without a word after which an agent of another launcher counts as dead
+EVENTS = 50  # the newest ones that are kept
+
+Rows = list[dict[str, Any]]
+OnStatus = Callable[[Rows, float], None]  # the agents' rows, and the seconds since the start
+
+
+class Told(Watcher):
+    """Passes everything on to another watcher, and writes status.json of it about once a second."""
+
+    def __init__(self, watcher: Watcher, file: StatusFile, also: OnStatus | None = None) -> None:
+        """Take the watcher, the file, and what else is to be done whenever the file is written."""
+        self._watcher, self._file, self._also = watcher, file, also
+        self._begun = time.monotonic()
+        self._rows: Rows = []
+        self._events: deque[dict[str, Any]] = deque(maxlen=EVENTS)
+        self._heard: dict[int, tuple[Any, float]] = {}  # by rank: the last word, and when it came
+
+    def event(self, text: str) -> None:
+        """Keep it, and pass it on."""
+        self._events.append({"time": round(time.time(), 3), "text": text})
+        self._watcher.event(text)
+
+    def output(self, rank: int, lines: list[str]) -> None:
+        """Pass it on."""
+        self._watcher.output(rank, lines)
+
+    def listens_to(self, rank: int) -> bool:
+        """Say what the other one says."""
+        return self._watcher.listens_to(rank)
+
+    def status(self, rows: Rows) -> None:
+        """Pass it on, and write it where it is time."""
+        self._watcher.status(rows)
+        self._rows = rows
+        if self._file.due():
+            self._write(RUNNING)
+
+    def end(self, status: str) -> None:
+        """Write how the run ended."""
+        self._write(status)
+
+    def _write(self, status: str) -> None:
+        rows, seconds = self._rows, time.monotonic() - self._begun
+        agents = [self._agent(row) for row in rows]
+        running = [agent["step"] for agent in agents if agent["state"] != DEAD] or [a["step"] for a in agents]
+        steps = [row["steps"] for row in rows if is_number(row.get("steps"))]  # where a script reports it
+        self._file.write(
+            min(running, default=0),
+            seconds,
+            agents,
+            status=status,
+            ages=age_matrix([row.get("ages") for row in rows]),
+            losses=[row.get("loss") if is_number(row.get("loss")) else None for row in rows]
+            if any("loss" in row for row in rows)
+            else None,
+            steps=int(max(steps)) if steps else None,
+            events=list(self._events),
+        )
+        if self._also is not None:
+            self._also(rows, seconds)
+
+    def _agent(self, row: dict[str, Any]) -> dict[str, Any]:
+        restarts = int(row.get("restarts") or 0)
+        step = int(row["step"]) if is_number(row.get("step")) else 0
+        agent = {"state": self._state(row, restarts), "step": step, "restarts": restarts}
+        loss = row.get("loss")
+        return {**agent, "nonfinite": True} if isinstance(loss, float) and not math.isfinite(loss) else agent
+
+    def _state(self, row: dict[str, Any], restarts: int) -> str:
+        """Return how an agent fares; a launcher sees its own ones die, others only fall silent."""
+        alive = REJOINED if restarts else ALIVE
+        known = {"running": alive, "waiting": DEAD, "failed": DEAD, "done": DONE}
+        if row["state"] in known:
+            return known[row["state"]]
+        now, word = time.monotonic(), row.get("seconds")  # which is another one in every post
+        if row["rank"] not in self._heard or self._heard[row["rank"]][0] != word:
+            self._heard[row["rank"]] = word, now
+        return alive if now - self._heard[row["rank"]][1] < SILENCE else DEAD
+
+
+def how_it_ended(report: Report) -> str:
+    """Return the status of a launch that is over."""
+    if report.hopeless:
+        return report.hopeless
+    if report.interrupted:
+        return "interrupted"
+    failed = ", ".join(str(outcome.rank) for outcome in report.failed)
+    return f"failed agents: {failed}" if failed else "finished"
+
+
+def is_number(value: Any) -> bool:
+    """Say whether this is a number to count with: what agents report of themselves may be anything."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,0 +1,176 @@
+"""A training run with one process an agent: launched, watched, and summed up like a run of the simulator."""
+
+import math
+import secrets
+import statistics
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gossamer.engine.assembly import completed
+from gossamer.errors import UserError
+from gossamer.run.agent_folder import AgentFolder
+from gossamer.run.folder import RunFolder
+from gossamer.run.machine import check_device
+from gossamer.run.plan import Plan
+from gossamer.run.status import StatusFile
+from gossamer.runtime.compression import parse_codec
+from gossamer.runtime.launch.job import Job, Report, Watcher
+from gossamer.runtime.launch.joined_trace import merge_traces
+from gossamer.runtime.launch.launch_settings import Processes
+from gossamer.runtime.launch.processes import Launcher
+from gossamer.runtime.node import check_rule
+from gossamer.runtime.transport.fault_spec import parse_faults
+from gossamer.shapes import Float, Tensor
+from gossamer.train.processes.evaluate import evaluate
+from gossamer.train.processes.launch_status import Told, how_it_ended
+from gossamer.train.processes.merged_rows import GrowingHistory, write_history
+
+
+def check(made: Plan, how: Processes) -> None:
+    """Refuse what agents would refuse, each by itself, and what only the simulator does."""
+    settings = completed(made.settings, made.task)
+    check_device(settings.device)
+    if how.record is not None and (not how.record.endswith(".csv") or Path(how.record).exists()):
+        raise UserError(f"cannot record to '{how.record}'; give the name of a .csv file that does not exist yet")
+    parse_codec(how.compress)
+    parse_faults(how.faults or "", made.network.num_agents)
+    check_rule(made.algorithm, made.network, plain=not (settings.momentum or settings.weight_decay))
+    only = {
+        "precision": (settings.precision, ("float32",)),
+        "compile": (settings.compile, (False,)),
+        "history": (settings.history, ("state",)),
+        "norm_stats": (settings.norm_stats, ("local",)),
+        "execution": (settings.execution, ("auto", "loop")),
+    }
+    for name, (value, allowed) in only.items():
+        if value not in allowed:
+            raise UserError(
+                f"{name}={value} is the simulator's; with --engine processes use {name}={str(allowed[-1]).lower()}"
+            )
+
+
+def train(
+    made: Plan,
+    folder: RunFolder,
+    how: Processes,
+    *,
+    watcher: Watcher | None = None,
+    stop: Callable[[], object] = lambda: None,
+) -> dict[str, Any]:
+    """Run all agents to their end, and return the summary of the run, which is written to its folder too."""
+    run = how.run_of(made, f"train-{secrets.token_hex(8)}")
+    plan = Job(
+        run=run,
+        ranks=tuple(range(run.agents)),
+        script=folder.path,  # in the place of a script: the command below makes its own
+        folder=folder.path,
+        max_restarts=how.max_restarts,
+    )
+    for rank in plan.ranks:
+        AgentFolder(folder.path, rank).begin()
+    growing = GrowingHistory(folder, run.agents)
+    file = StatusFile(folder.path, steps=made.steps, steps_per_epoch=made.steps_per_epoch)
+    told = Told(watcher or Watcher(), file, also=lambda *_: growing.look())
+    report = Launcher(plan, told, command=_command).run(stop)
+    told.end(how_it_ended(report))  # said again below, and better, if there is anything to sum up
+    if how.record is not None:
+        merge_traces(folder.path, Path(how.record))
+    summary = _summary(made, folder, how, report)
+    folder.write_summary(summary)
+    told.end(summary["status"])
+    return summary
+
+
+def _command(plan: Job, rank: int) -> list[str]:
+    return [sys.executable, "-m", "gossamer.train.processes.worker", str(plan.script.resolve())]
+
+
+def _summary(made: Plan, folder: RunFolder, how: Processes, report: Report) -> dict[str, Any]:
+    settings, network = made.settings, made.network
+    agents = [AgentFolder(folder.path, rank) for rank in range(network.num_agents)]
+    rows = [agent.rows() for agent in agents]
+    lasts = [of_one[max(of_one)] if of_one else None for of_one in rows]
+    write_history(folder, rows)
+    there = [last for last in lasts if last is not None]
+    if not there:
+        raise UserError(f"no agent got as far as its first evaluation; see {folder.path / 'agent-0.log'}")
+    accuracy = [last["accuracy"] for last in there]
+    predict = [last["predict_run"] for last in there if last["predict_run"] is not None]
+    messages = sum(last["messages"] for last in there)
+    return {
+        "engine": "processes",
+        "algorithm": made.algorithm.name,
+        "network": network.spec,
+        "delay": network.delay.as_json(),
+        "task": made.task.name,
+        "model": made.task.model_name,
+        "seed": settings.seed,
+        "epochs": settings.epochs,
+        "validation": settings.validation,
+        "iterations": min(last["step"] for last in there),
+        "accuracy_mean": statistics.fmean(accuracy),
+        "accuracy_std": statistics.pstdev(accuracy),
+        "accuracy_per_agent": [None if last is None else last["accuracy"] for last in lasts],
+        "loss_mean": statistics.fmean([float("nan") if last["loss"] is None else last["loss"] for last in there]),
+        **_of_the_average(made, agents),
+        "predict_fraction": statistics.fmean(predict) if predict else None,
+        "message_age": sum(last["age_sum"] for last in there) / messages if messages else None,
+        "evaluated_step": min(last["step"] for last in there),
+        "bytes_sent": sum(last["bytes_sent"] for last in there),
+        "bytes_sent_per_agent": [0 if last is None else last["bytes_sent"] for last in lasts],
+        "agents": network.num_agents,
+        "clusters": [list(members) for members in network.clusters or ()],
+        "clusters_discovered": network.clusters is not None and not network.clusters_given,
+        "tau_discovered": made.tau,
+        "lr": settings.lr,
+        "options": dict(settings.options),
+        "lockstep": how.lockstep,
+        "transport": how.transport,
+        "compress": how.compress,
+        "restarts": [outcome.restarts for outcome in report.outcomes],
+        "status": _status(agents, report),
+        "seconds": report.seconds,
+        "run_dir": str(folder.path),
+    }
+
+
+def _status(agents: list[AgentFolder], report: Report) -> str:
+    """Say how the run ended: as the first agent that did not finish, or finished."""
+    if report.hopeless:
+        return report.hopeless
+    if report.interrupted:
+        return "interrupted"
+    ends = [agent.status or f"agent {rank} did not end by itself" for rank, agent in enumerate(agents)]
+    return next((end for end in ends if end != "finished"), "finished")
+
+
+def _of_the_average(made: Plan, agents: list[AgentFolder]) -> dict[str, Any]:
+    """Evaluate the average of the agents' last models, and how far they are from it."""
+    states = [agent.load() for agent in agents if agent.saved()]
+    if len(states) < len(agents):
+        return {"accuracy_average_model": None, "consensus_distance": None}
+    module = made.task.fresh_module(made.settings.seed).module.to(getattr(torch, made.settings.dtype))
+    names = [f"model.{name}" for name in module.state_dict()]
+    mean = {name: _mean([state[name] for state in states]) for name in names}
+    module.load_state_dict({name.removeprefix("model."): value for name, value in mean.items()})
+    learnt = [f"model.{name}" for name, _ in module.named_parameters()]
+    distances = [_distance(state, mean, learnt) for state in states]
+    return {
+        "accuracy_average_model": evaluate(module, made.task)[0],
+        "consensus_distance": statistics.fmean(distances),
+    }
+
+
+def _mean(values: list[Tensor]) -> Tensor:
+    first = values[0]
+    return torch.stack(values).mean(dim=0) if first.is_floating_point() else first
+
+
+def _distance(
+    state: Mapping[str, Float[Tensor, "..."]], mean: Mapping[str, Float[Tensor, "..."]], names: list[str]
+) -> float:
+    return math.sqrt(sum(float((state[name] - mean[name]).double().square().sum()) for name in names))

@@ -1,0 +1,70 @@
+"""The metrics of a run from those of its agents: a row for each step at which all of them were evaluated."""
+
+import math
+import statistics
+from typing import Any
+
+from gossamer.engine.metrics import MOST_PAIRED
+from gossamer.run.agent_folder import AgentFolder, parsed, read_rows
+from gossamer.run.folder import RunFolder
+from gossamer.runtime.launch.agent_logs import Tail
+
+Row = dict[str, Any]
+
+
+def joined_row(at: list[Row]) -> Row:
+    """Return one row of the run from its agents' at the same step, whenever each was there."""
+    row: Row = {name: at[0][name] for name in ("step", "epoch", "lr")}
+    row |= {name: [of_one[name] for of_one in at] for name in ("accuracy", "loss", "train_loss", "predict")}
+    heard = [of_one["message_age"] for of_one in at if of_one["message_age"] is not None]
+    return row | {
+        "message_age": statistics.fmean(heard) if heard else None,
+        "bytes_sent": [of_one["bytes_sent"] for of_one in at],
+        "ages": age_matrix([of_one.get("ages") for of_one in at]),
+        "seconds": max(of_one["seconds"] for of_one in at),
+    }
+
+
+def age_matrix(of_agents: list[Any]) -> list[list[float | None]] | None:
+    """Return ages of j's messages at i, from what each agent says of its neighbours: {"1": 0, "2": 3}."""
+    n = len(of_agents)
+    if n > MOST_PAIRED:
+        return None
+    told = [ages if isinstance(ages, dict) else {} for ages in of_agents]
+    return [[_age(ages.get(str(peer))) for peer in range(n)] for ages in told]
+
+
+def _age(value: Any) -> float | None:
+    known = isinstance(value, int | float) and math.isfinite(value) and value >= 0
+    return round(float(value), 3) if known else None
+
+
+def write_history(folder: RunFolder, rows: list[dict[int, Row]]) -> None:
+    """Write metrics.jsonl anew, from all that the agents have recorded."""
+    common = sorted(set.intersection(*(set(of_one) for of_one in rows)))
+    folder.keep_rows(0)
+    for step in common:
+        folder.append(joined_row([of_one[step] for of_one in rows]))
+
+
+class GrowingHistory:
+    """Adds rows to metrics.jsonl while the agents run, for those who look on; at the end all is written anew."""
+
+    def __init__(self, folder: RunFolder, agents: int) -> None:
+        self._folder = folder
+        files = [AgentFolder(folder.path, rank).metrics_path for rank in range(agents)]
+        self._tails = [Tail(file, from_start=True) for file in files]
+        self._rows: list[dict[int, Row]] = [{} for _ in files]
+        self._last = max((row["step"] for row in read_rows(folder.path / "metrics.jsonl")), default=-1)
+
+    def look(self) -> None:
+        """Read what the agents have written since the last look, and add what is whole."""
+        for rows, tail in zip(self._rows, self._tails, strict=True):
+            rows |= {row["step"]: row for line in tail.read() if (row := parsed(line)) is not None}
+        common = set.intersection(*(set(rows) for rows in self._rows))
+        for step in sorted(step for step in common if step > self._last):
+            self._folder.append(joined_row([rows[step] for rows in self._rows]))
+            self._last = step
+        for rows in self._rows:  # what lies behind is in the file
+            for step in [step for step in rows if step <= self._last]:
+                del rows[step]

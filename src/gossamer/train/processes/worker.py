@@ -1,0 +1,220 @@
+"""One agent of `gossamer train --engine processes`: the simulator's task, in a training loop like a user's own.
+
+Started by the launcher as `python -m gossamer.train.processes.worker FOLDER`.
+"""
+
+import itertools
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+import gossamer as gm
+from gossamer.engine.assembly import completed
+from gossamer.engine.batch_feed import Draw, Feed
+from gossamer.engine.dropout import drawing_from
+from gossamer.errors import StabilityWarning
+from gossamer.run.agent_folder import AgentFolder
+from gossamer.run.folder import RunFolder
+from gossamer.run.machine import arithmetic
+from gossamer.run.plan import make_plan
+from gossamer.runtime.environment import read_environment
+from gossamer.shapes import Tensor
+from gossamer.state.checkpoint import part_of
+from gossamer.train.processes.evaluate import evaluate
+
+INTERRUPTED = "interrupted"
+
+
+class Worker:
+    """One agent's model, data and optimiser."""
+
+    def __init__(self, path: Path) -> None:
+        _, settings = RunFolder.open(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", StabilityWarning)  # which whoever started this has passed on
+            made = make_plan(settings)
+            self.outline, self.task = made, made.task
+            self.settings = settings = completed(made.settings, made.task)
+            self.agent = gm.Agent(read_environment(), made.network)
+            rank, dtype = self.agent.rank, getattr(torch, settings.dtype)
+            flat = self.task.fresh_module(settings.seed)
+            self.module = flat.module.to(device=settings.device, dtype=dtype)
+            first = self.task.initial(settings.init, made.network.num_agents, settings.seed)[rank]
+            torch.nn.utils.vector_to_parameters(first.to(device=settings.device, dtype=dtype), self.module.parameters())
+            self.optimizer = gm.optim.Decentralized(
+                self.module.parameters(),
+                lr=settings.lr,
+                momentum=settings.momentum,
+                nesterov=settings.nesterov,
+                weight_decay=settings.weight_decay,
+                algorithm=made.algorithm,
+                agent=self.agent,
+                share=float(made.share[rank]),
+                rejoin=self._follows_others or not AgentFolder(path, rank).saved(),
+            )
+        self.folder = AgentFolder(path, rank)
+        self._feed, self._fresh = self._make_feed("batches"), self._make_feed("fresh-batches")
+        self._stopped = False
+        self._sums: dict[str, float] = {}
+        self._sent, self._begun = 0, time.monotonic()
+        # Of the parts of the run that this agent was there for before, as far as it wrote of them.
+        self._seconds_before = max((row.get("seconds") or 0.0 for row in self.folder.rows().values()), default=0.0)
+        if self.folder.saved() and not self.optimizer.adopted:
+            self._resume()
+
+    @property
+    def _follows_others(self) -> bool:
+        """Whether an agent that returns must go on where the others are: in lock step an older iteration is none."""
+        return self.agent.run.lockstep or self.outline.algorithm.waits
+
+    def _make_feed(self, purpose: str) -> Feed:
+        settings = self.settings
+        return Feed(
+            self.task,
+            self.outline.shards,
+            settings.batch,
+            settings.seed,
+            settings.device,
+            getattr(torch, settings.dtype),
+            augment=settings.augment == "crop-flip",
+            purpose=purpose,
+        )
+
+    def run(self) -> str:
+        """Train to the end, until a signal, or until the loss is not finite; return how it ended."""
+        signal.signal(signal.SIGTERM, self._stop)
+        signal.signal(signal.SIGINT, self._stop)
+        per_epoch, steps = self.outline.steps_per_epoch, self.outline.steps
+        every, save = self.settings.eval_every or per_epoch, self.settings.checkpoint_every * per_epoch
+        if self.optimizer.steps_done == 0:
+            self._record()
+        while self.optimizer.steps_done < steps and not self._stopped:
+            loss = self._step()
+            t = self.optimizer.steps_done
+            if not torch.isfinite(torch.tensor(loss)):
+                return f"the loss of agent {self.agent.rank} is {loss} at step {t - 1}; use a smaller --lr"
+            if t % every == 0 or t == steps:
+                self._record()
+            if t % save == 0 and t < steps:
+                self.folder.save(self.state_dict())
+        self.folder.save(self.state_dict())
+        return INTERRUPTED if self.optimizer.steps_done < steps else "finished"
+
+    def _stop(self, *_: object) -> None:
+        self._stopped = True
+        self.optimizer.node.hurry()
+
+    def _step(self) -> float:
+        """Take one step, and note what the metrics tell of it."""
+        t = self.optimizer.steps_done
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.outline.schedule.at(t)
+        loss = float(self.optimizer.step(self._on_batch(t), fresh=lambda: self._apart(self._fresh, t)))
+        done = self.optimizer.last
+        assert done is not None
+        heard = {peer: age for peer, age in done.ages.items() if age >= 0}
+        values = {"loss": loss, "steps": 1, "age": sum(heard.values()), "messages": len(heard)}
+        if done.predict is not None:
+            values |= {"predict": done.predict, "choices": 1}
+        for name, value in values.items():
+            for scope in ("interval", "run"):
+                self._add(f"{scope}.{name}", value)
+        for peer, age in heard.items():
+            self._add(f"interval.age.{peer}", age)
+            self._add(f"interval.messages.{peer}", 1)
+        self._sent += done.sent
+        return loss
+
+    def _add(self, name: str, value: float) -> None:
+        self._sums[name] = self._sums.get(name, 0.0) + value
+
+    def _evaluate(self, feed: Feed, t: int) -> Tensor:
+        """Return the loss on this agent's batch of a step; gradients are left where optimisers look for them."""
+        rank, draw = slice(self.agent.rank, self.agent.rank + 1), feed.draw(t)
+        inputs, targets = feed.load(Draw(draw.indices[rank], None if draw.crops is None else draw.crops[rank]))
+        self.module.train()
+        self.module.zero_grad()
+        with drawing_from(inputs.device, self.settings.seed, f"dropout-{self.agent.rank}", t):
+            loss = self.task.loss(self.module(inputs[0]), targets[0])
+            loss.backward()
+        return loss.detach()
+
+    def _on_batch(self, t: int) -> Callable[[], Tensor]:
+        """Return the closure of a step: its first call is the step's own, later ones leave no trace."""
+        calls = itertools.count()
+        return lambda: self._evaluate(self._feed, t) if next(calls) == 0 else self._apart(self._feed, t)
+
+    def _apart(self, feed: Feed, t: int) -> Tensor:
+        """Evaluate once more; running statistics stay what they are."""
+        before = [buffer.clone() for buffer in self.module.buffers()]
+        loss = self._evaluate(feed, t)
+        for buffer, value in zip(self.module.buffers(), before, strict=True):
+            buffer.copy_(value)
+        return loss
+
+    def _record(self) -> None:
+        """Evaluate now and add a row to this agent's metrics."""
+        t = self.optimizer.steps_done
+        accuracy, loss = evaluate(self.module, self.task)
+        self.folder.append(
+            {
+                "step": t,
+                "epoch": t / self.outline.steps_per_epoch,
+                "lr": self.outline.schedule.at(t),
+                "accuracy": accuracy,
+                "loss": loss,
+                "train_loss": self._mean("interval.loss", "interval.steps"),
+                "predict": self._mean("interval.predict", "interval.choices"),
+                "message_age": self._mean("interval.age", "interval.messages"),
+                "predict_run": self._mean("run.predict", "run.choices"),
+                "age_sum": self._sums.get("run.age", 0.0),
+                "messages": self._sums.get("run.messages", 0.0),
+                "bytes_sent": self._sent,
+                "ages": {
+                    str(peer): self._mean(f"interval.age.{peer}", f"interval.messages.{peer}")
+                    for peer in self.agent.neighbours
+                },
+                "seconds": self._seconds_before + time.monotonic() - self._begun,
+            }
+        )
+        self.agent.report(accuracy=accuracy)
+        self._sums = {name: value for name, value in self._sums.items() if name.startswith("run.")}
+
+    def _mean(self, total: str, count: str) -> float | None:
+        return self._sums[total] / self._sums[count] if self._sums.get(count) else None
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return what this agent needs to go on."""
+        model = {f"model.{name}": value for name, value in self.module.state_dict().items()}
+        kept = self.optimizer.state_dict()
+        memory = {f"memory.{place}": entry["momentum_buffer"] for place, entry in kept["state"].items() if entry}
+        node = {f"node.{name}": value for name, value in self.optimizer.node.state_dict().items()}
+        sums = {f"sums.{name}": torch.tensor(value, dtype=torch.float64) for name, value in self._sums.items()}
+        return {**model, **memory, **node, **sums, "sent": torch.tensor(self._sent)}
+
+    def _resume(self) -> None:
+        state = self.folder.load()
+        self.module.load_state_dict(part_of(state, "model."))
+        parameters = list(itertools.chain.from_iterable(group["params"] for group in self.optimizer.param_groups))
+        for place, memory in part_of(state, "memory.").items():
+            parameter = parameters[int(place)]
+            self.optimizer.state[parameter]["momentum_buffer"] = memory.to(parameter)
+        self.optimizer.node.load_state_dict(part_of(state, "node."))
+        self._sums = {name: float(value) for name, value in part_of(state, "sums.").items()}
+        self._sent = int(state["sent"])
+
+
+def main(path: Path) -> None:
+    """Run one agent and write how it ended."""
+    worker = Worker(path)
+    with arithmetic(worker.settings), worker.agent:
+        worker.folder.end(worker.run())
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,122 @@
+"""How far a run is, while it runs: a widget in a notebook, a bar on a terminal, or nothing.
+
+The widget is HTML that a display handle of IPython's replaces: no package beyond the notebook's own, no script.
+"""
+
+import contextlib
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from gossamer.engine.training import OnStep
+from gossamer.errors import UserError
+from gossamer.train.notebook_html import bar, line, section, sparkline
+
+PAUSE = 0.25  # seconds from one picture to the next
+
+
+class Shown(Protocol):
+    """What is told of the runs of a call."""
+
+    def begin(self, label: str, steps: int) -> OnStep | None:
+        """Tell of a run that begins; return what is to be called after each of its steps."""
+
+
+@contextlib.contextmanager
+def showing(wanted: bool | str, runs: int = 1) -> Iterator[Shown]:
+    """Show what suits the place: True everywhere, "auto" in a notebook only, False nowhere."""
+    if wanted not in (True, False, "auto"):
+        raise UserError(f"progress must be True, False or 'auto', got '{wanted}'")
+    if wanted and in_notebook():
+        widget = Widget(runs)
+        try:
+            yield widget
+        finally:
+            widget.close()
+    elif wanted is True:
+        from gossamer.train.bars import Bars, make_progress  # rich is slow to import
+
+        with make_progress() as bars:
+            yield Bars(bars, runs)
+    else:
+        yield Silent()
+
+
+def in_notebook() -> bool:
+    """Say whether this is a kernel: IPython on a terminal is none."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
+
+
+def both(*callbacks: OnStep | None) -> OnStep | None:
+    """Return one callback for all that there are."""
+    there = [callback for callback in callbacks if callback is not None]
+    if len(there) < 2:
+        return there[0] if there else None
+
+    def on_step(step: int, row: dict[str, Any] | None) -> None:
+        for callback in there:
+            callback(step, row)
+
+    return on_step
+
+
+class Silent:
+    """Shows nothing."""
+
+    def begin(self, label: str, steps: int) -> None:
+        """Tell nobody."""
+
+
+class Widget:
+    """A bar, the time left, the newest accuracy and loss, and the accuracy so far as a growing line."""
+
+    def __init__(self, runs: int) -> None:
+        from IPython.display import HTML, display
+
+        self._html, self._runs, self._number = HTML, runs, 0
+        self._label, self._steps, self._step = "", 0, 0
+        self._begun = self._drawn = time.monotonic()
+        self._newest: dict[str, Any] | None = None
+        self._accuracy: list[float] = []
+        self._handle = display(HTML(""), display_id=True)
+
+    def begin(self, label: str, steps: int) -> OnStep:
+        """Begin a line of its own for this run."""
+        self._number += 1
+        self._label, self._steps, self._step = label, steps, 0
+        self._begun, self._newest, self._accuracy = time.monotonic(), None, []
+        self._draw()
+        return self._on_step
+
+    def _on_step(self, step: int, row: dict[str, Any] | None) -> None:
+        self._step = step
+        if row is not None:
+            self._newest = row
+            self._accuracy.append(statistics.fmean(row["accuracy"]))
+        if time.monotonic() - self._drawn >= PAUSE:
+            self._draw()
+
+    def close(self) -> None:
+        """Leave the last state, without what is no longer true."""
+        self._draw(ended=True)
+
+    def _draw(self, *, ended: bool = False) -> None:
+        self._drawn = time.monotonic()
+        share = self._step / self._steps if self._steps else 0.0
+        self._handle.update(
+            self._html(section(line(self._text(ended)), bar(share), sparkline(self._accuracy, "accuracy so far")))
+        )
+
+    def _text(self, ended: bool) -> str:
+        which = f"run {self._number} of {self._runs}: " if self._runs > 1 else ""
+        words = [f"{which}{self._label}, step {self._step} of {self._steps}"]
+        if self._newest is not None:
+            loss = [value for value in self._newest["loss"] if value is not None]
+            words.append(f"accuracy {100 * self._accuracy[-1]:.1f} %, loss {statistics.fmean(loss):.3f}")
+        taken = self._drawn - self._begun
+        if self._step and self._step < self._steps and not ended:
+            words.append(f"{taken * (self._steps - self._step) / self._step:.0f} s left")
+        return ", ".join(words)

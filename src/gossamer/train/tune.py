@@ -1,0 +1,208 @@
+"""A learning rate for each algorithm, found on training data that is held out.
+
+A common rate is no fair comparison: under delay D-ASGD moves at eta / (1 + tau b), so that it seems slow at a rate that
+suits the others and is stable at one that ruins them. Everything that was tried is kept in a file, from which a
+later search goes on and `gossamer compare --tuned` takes its rates.
+"""
+
+import dataclasses
+import json
+import os
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gossamer.algorithms import parse_algorithm
+from gossamer.engine.training import OnStep, Training
+from gossamer.errors import UserError
+from gossamer.run.folder import to_json
+from gossamer.run.plan import DEFAULT_DELAY
+from gossamer.run.settings import LARGEST_LR, RECORDED, SETTING_NAMES, Settings
+from gossamer.state.checkpoint import write_text
+from gossamer.train.compare import Entry
+from gossamer.train.rate_search import DIVERGED, Score, Search
+
+# What a rate does not depend on, or what is searched for.
+_APART = (
+    *("algorithm", "lr", "seed", "validation", "eval_every", "checkpoint_every", "data_dir", "device", "threads"),
+    *("execution", "compile", "history", "deterministic", "precision", *RECORDED),
+)
+ESSENTIAL = tuple(name for name in SETTING_NAMES if name not in _APART)
+NEVER = 2**40  # an evaluation after so many steps is one at the end
+
+
+def key_of(entry: Entry) -> str:
+    """Return what a rate belongs to: the algorithm with all its options, however they were given."""
+    options = sorted(entry.settings.options.items())
+    return "/".join([entry.settings.algorithm, *(f"{name}={value}" for name, value in options)])
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run: an algorithm at a rate for some epochs; without accuracy and loss if it diverged."""
+
+    label: str
+    lr: float
+    epochs: int
+    seed: int
+    accuracy: float | None
+    loss: float | None
+    seconds: float
+
+
+def essentials(settings: Settings) -> dict[str, Any]:
+    """Return what a rate depends on."""
+    values = {name: getattr(settings, name) for name in ESSENTIAL}
+    if settings.delay is None and not settings.network.startswith("file:"):
+        values["delay"] = DEFAULT_DELAY
+    return values
+
+
+class Notebook:
+    """The file of a search: the settings that all trials share, the trials, and the best rate of each algorithm."""
+
+    def __init__(self, path: Path, settings: Settings) -> None:
+        """Open the file, or begin a new one; refuse one that belongs to other settings."""
+        self.path = path
+        if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+            raise UserError(f"cannot write into '{path.parent}'; make that folder or choose another --out")
+        self.settings = essentials(settings) | {"validation": settings.validation}
+        self.trials: list[Trial] = []
+        self.best: dict[str, dict[str, Any]] = {}
+        if path.exists():
+            document = read_notebook(path)
+            check_same(document["settings"], self.settings, path)
+            self.trials = [Trial(**trial) for trial in document["trials"]]
+            self.best = document["best"]
+
+    def find(self, label: str, lr: float, epochs: int, seed: int) -> Trial | None:
+        """Return a trial that was made before."""
+        wanted = (label, lr, epochs, seed)
+        return next((t for t in self.trials if (t.label, t.lr, t.epochs, t.seed) == wanted), None)
+
+    def add(self, trial: Trial) -> None:
+        """Keep a trial."""
+        self.trials.append(trial)
+        self.write()
+
+    def write(self) -> None:
+        """Write the file in one piece."""
+        document = {
+            "settings": self.settings,
+            "best": self.best,
+            "trials": [dataclasses.asdict(t) for t in self.trials],
+        }
+        text = json.dumps(json.loads(to_json(document)), indent=1, ensure_ascii=False)
+        write_text(self.path, text + "\n")
+
+
+def read_notebook(path: Path) -> dict[str, Any]:
+    """Read what `gossamer tune` wrote."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        _check_document(document)
+    except OSError as error:
+        raise UserError(f"cannot read '{path}' ({error.strerror}); give a file that gossamer tune wrote") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UserError(f"'{path}' is damaged or not written by gossamer tune; give one that is whole") from None
+    return document  # type: ignore[no-any-return]
+
+
+def _check_document(document: dict[str, Any]) -> None:
+    """Raise ValueError, KeyError or TypeError for what `gossamer tune` did not write."""
+    rates = [found["lr"] for found in document["best"].values()]
+    for trial in (Trial(**each) for each in document["trials"]):
+        rates.append(trial.lr)
+        named = isinstance(trial.label, str) and isinstance(trial.epochs, int) and isinstance(trial.seed, int)
+        reached = (trial.accuracy, trial.loss)
+        if not named or not all(value is None or isinstance(value, int | float) for value in reached):
+            raise ValueError("a trial is damaged")
+    if not all(isinstance(rate, int | float) and 0 < rate <= LARGEST_LR for rate in rates):
+        raise ValueError("a rate is damaged")
+    if not isinstance(document["settings"], dict):
+        raise TypeError("the settings are damaged")
+
+
+def check_same(tuned: dict[str, Any], wanted: dict[str, Any], path: Path) -> None:
+    """Refuse rates that were found for another task, network or length of run."""
+    for name, value in wanted.items():
+        if tuned.get(name) != value:
+            raise UserError(
+                f"'{path}' was tuned with {name}={tuned.get(name)}, and this is {name}={value}; "
+                "tune anew into another file, or use the same settings"
+            )
+
+
+def tune(
+    entry: Entry,
+    search: Search,
+    notebook: Notebook,
+    seeds: list[int],
+    on_trial: Callable[[str, float, int, int], OnStep | None],
+) -> dict[str, Any]:
+    """Search the best rate of one algorithm; return it with what it reached, and keep both in the notebook."""
+    key = key_of(entry)
+
+    def score(lr: float, epochs: int) -> Score:
+        trials = [_trial(entry, lr, epochs, seed, notebook, on_trial) for seed in seeds]
+        if any(trial.accuracy is None or trial.loss is None for trial in trials):
+            return DIVERGED
+        return (
+            statistics.fmean(trial.accuracy or 0.0 for trial in trials),
+            -statistics.fmean(trial.loss or 0.0 for trial in trials),
+        )
+
+    lr, (accuracy, _), at_edge = search.run(score, entry.settings.epochs)
+    found = {"lr": lr, "accuracy": accuracy if accuracy >= 0 else None, "at_edge": at_edge, "seeds": len(seeds)}
+    found["trials"] = sum(trial.label == key for trial in notebook.trials)
+    notebook.best[key] = found
+    notebook.write()
+    return found
+
+
+def _trial(
+    entry: Entry,
+    lr: float,
+    epochs: int,
+    seed: int,
+    notebook: Notebook,
+    on_trial: Callable[[str, float, int, int], OnStep | None],
+) -> Trial:
+    known = notebook.find(key_of(entry), lr, epochs, seed)
+    if known is not None:
+        return known
+    begun = time.perf_counter()
+    training = Training(dataclasses.replace(entry.settings, lr=lr, epochs=epochs, seed=seed, eval_every=NEVER))
+    summary = training.run(on_step=on_trial(entry.label, lr, training.steps, seed), first_row=False).summary
+    finished = summary["status"] == "finished"
+    trial = Trial(
+        label=key_of(entry),
+        lr=lr,
+        epochs=epochs,
+        seed=seed,
+        accuracy=summary["accuracy_mean"] if finished else None,
+        loss=summary["loss_mean"] if finished else None,
+        seconds=round(time.perf_counter() - begun, 3),
+    )
+    notebook.add(trial)
+    return trial
+
+
+def with_tuned_rates(entries: list[Entry], path: Path) -> list[Entry]:
+    """Return the entries with the rates of a file, which must belong to the same settings."""
+    document = read_notebook(path)
+    tuned = []
+    for entry in entries:
+        check_same(document["settings"], essentials(entry.settings), path)
+        key = key_of(entry)
+        if "lr" in parse_algorithm(entry.label)[1]:
+            raise UserError(f"'{entry.label}' names a learning rate, and those are in '{path}'; leave one out")
+        found = document["best"].get(key)
+        if found is None:
+            known = ", ".join(document["best"]) or "none yet"
+            raise UserError(f"'{key}' is not in '{path}', which has {known}; run gossamer tune --algorithms {key}")
+        tuned.append(Entry(entry.label, dataclasses.replace(entry.settings, lr=found["lr"])))
+    return tuned
