@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fleet import fresh_run_id
-from gossamer.bench import CASES, choose_cases, make_plan, runtime
+from gossamer.bench import CASES, choose_cases, make_plan, runtime_cases
 from gossamer.bench.render import to_facts, to_text_table
 from gossamer.bench.request import Request
 from gossamer.bench.runtime_cases import MIXING, SHARED, SOCKETS, Message, Tally, to_rows, without_one
@@ -114,7 +114,7 @@ def test_what_an_agent_cannot_do_is_passed_on_and_a_dead_one_is_told():
 
 
 def test_a_size_for_which_there_is_no_memory_is_left_out(fleets, monkeypatch):
-    monkeypatch.setattr(runtime, "free_memory", lambda: 1_000_000)
+    monkeypatch.setattr(runtime_cases, "free_memory", lambda: 1_000_000)
     (row,) = CASES["runtime"].run(PLAN).rows
     assert row["label"] == "0.04 MB" and "needs 12 MB of memory, 1 MB are free" in row["note"]
     assert not fleets

@@ -18,7 +18,7 @@ import gossamer as gm
 from flight import SOURCE
 from gossamer.run.folder import RunFolder
 from gossamer.run.settings import make_settings
-from gossamer.train.loggers import flat, logged, spreadsheet
+from gossamer.train.loggers import logged, spreadsheet
 from gossamer.train.loggers.flat_rows import flatten
 
 SHORT = ("--epochs", 2, "--delay", 5, "--model", "linear", "--eval-every", 6, "--network", "clusters:2,2")
@@ -88,7 +88,7 @@ def test_a_row_is_flattened_whatever_it_holds():
         "loss/0=1 predict/mean=0.5 predict/1=0.5 "  # the mean of what diverged is none
         "ages/mean=3 ages/0=2 ages/1=4 parts/a=1 parts/b/mean=2 parts/b/0=1 parts/b/1=3"
     )
-    assert set(flat.flatten({"x": [1, 2]}, agents=False)) == {("x", "mean")}
+    assert set(flatten({"x": [1, 2]}, agents=False)) == {("x", "mean")}
 
 
 # Each logger.

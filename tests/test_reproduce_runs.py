@@ -9,7 +9,7 @@ import pytest
 
 from gossamer.cli.interrupt import Interrupt
 from gossamer.cli.reproduce_view import time_left
-from gossamer.paper import run as runs
+from gossamer.paper import make_run as runs
 from gossamer.paper.campaign import Campaign, unique
 from gossamer.paper.cells import chosen
 from gossamer.paper.recipes import RECIPES

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from gossamer.network import NOTHING, discover, graph, network
-from gossamer.runtime import discovery
+from gossamer.runtime import cluster_discovery
 from gossamer.runtime.cluster_discovery import ENOUGH, EVERY, Observer
 
 PAIR = graph.adjacency(graph.path(2))
@@ -102,7 +102,7 @@ class Shelf:
 def clock(monkeypatch):
     """The observer's clock, which stands still unless a test turns it."""
     made = SimpleNamespace(now=1000.0)
-    monkeypatch.setattr(discovery, "time", SimpleNamespace(monotonic=lambda: made.now))
+    monkeypatch.setattr(cluster_discovery, "time", SimpleNamespace(monotonic=lambda: made.now))
     return made
 
 

@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 import gossamer as gm
-from gossamer.nn.stack import StackWarning, leaving
+from gossamer.nn.stack import StackWarning, leave_vmap
 
 TOLERANCE = {torch.float64: (1e-10, 1e-10), torch.float32: (2e-4, 2e-5), torch.bfloat16: (0.1, 0.1)}
 
@@ -149,8 +149,8 @@ def test_a_network_with_residuals_joins_and_its_own_state(n, dtype):
 
 
 def test_the_way_out_by_public_means_alone(monkeypatch):
-    assert leaving.SHORT_WAY
-    monkeypatch.setattr(leaving, "SHORT_WAY", False)
+    assert leave_vmap.SHORT_WAY
+    monkeypatch.setattr(leave_vmap, "SHORT_WAY", False)
     assert_same_as_a_loop(agents(Residual, 3), normal(3, 2, 3, 6, 6))
     assert_same_as_a_loop(agents(lambda: Language("reach"), 3), lambda: (torch.randint(0, 11, (3, 2, 5)),))
     recurrent = agents(lambda: nn.LSTM(4, 3, batch_first=True), 2)
@@ -161,8 +161,8 @@ def test_the_way_out_by_public_means_alone(monkeypatch):
 
 @pytest.mark.parametrize("short", [True, False])
 def test_stepping_out_finds_the_agents_wherever_vmap_put_them(monkeypatch, short):
-    monkeypatch.setattr(leaving, "SHORT_WAY", short)
-    session, anchor, x = leaving.Session(3), torch.zeros(3), torch.randn(2, 3, 4)
+    monkeypatch.setattr(leave_vmap, "SHORT_WAY", short)
+    session, anchor, x = leave_vmap.Session(3), torch.zeros(3), torch.randn(2, 3, 4)
 
     def run(x, pair, word):
         assert x.shape == (3, 2, 4) and x.stride() == (4, 12, 1) and word == "as it is"
@@ -170,7 +170,7 @@ def test_stepping_out_finds_the_agents_wherever_vmap_put_them(monkeypatch, short
         return x * torch.arange(3).view(3, 1, 1), [part.sum(dim=1) for part in pair]
 
     def one(anchor, x):
-        return session.call(anchor, lambda: leaving.step_out(session, run, x, (x, torch.ones(2)), "as it is"), ())
+        return session.call(anchor, lambda: leave_vmap.step_out(session, run, x, (x, torch.ones(2)), "as it is"), ())
 
     y, (total, shared) = torch.func.vmap(one, in_dims=(0, 1))(anchor, x)
     assert torch.equal(y, torch.stack([i * x[:, i] for i in range(3)]))

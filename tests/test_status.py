@@ -8,8 +8,8 @@ import time
 import pytest
 
 import gossamer as gm
-from gossamer.engine import status
 from gossamer.engine.metrics import MOST_PAIRED
+from gossamer.run import status
 from gossamer.run.agent_folder import AgentFolder
 from gossamer.run.folder import RunFolder
 from gossamer.run.plan import make_plan
