@@ -1,10 +1,15 @@
-"""Matched differences: what a late neighbour said is compared with what the agent itself said at that time.
+"""Matched differences: compares a late message with the agent's own message of the same step.
 
     [M m]_i = sum_{j in R} w~_ij m_j(t) + sum_{k in R^c} kappa(tau_ik) w_ik (m_k(t - tau_ik) - m_i(t - tau_ik))
 
 Both sides of a difference carry the same time stamp, so the common drift cancels and only the disagreement is
-corrected. On a disagreement e of the clusters it reads e(t+1) = e(t) - a e(t - tau) with a = kappa times an
-eigenvalue of the late links' Laplacian, which is stable exactly for a < 2 sin(pi / (4 tau + 2)).
+corrected. A disagreement e of the clusters obeys e(t+1) = e(t) - a e(t - tau), a = kappa times an eigenvalue of the
+late links' Laplacian. This is stable exactly for a < 2 sin(pi / (4 tau + 2)).
+
+Prior art: with kappa = 1, applied once per message and not at every step, this is the merge of CoCoD-SGD (Shen et al.
+2019), the distance term of DC-S3GD (Rigazzi 2019), hivemind's `delta_rule_averaging`, and, on a sparse set of
+coordinates, the delay-corrected merge of LOSCAR-SGD (Maziane et al. 2026). Ours are the gain by age on any graph, its
+stability limit, and the damped gain under a local momentum.
 """
 
 import math
@@ -20,7 +25,7 @@ from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.shapes import Float, Tensor
 
-# By age.
+# Gain by age of the message.
 GAINS: dict[str, Callable[[int], float]] = {
     "undamped": lambda age: 1 / (age + 1),
     "damped": lambda age: 1 / (2 * (age + 1)),
@@ -46,7 +51,7 @@ class Matched(Algorithm):
 
     gain: float | str = option(
         AUTO,
-        "kappa: undamped = 1/(tau+1), damped = half of it, auto = damped with a local momentum and undamped without, "
+        "kappa: undamped = 1/(tau+1), damped = half of it, auto = damped with a local momentum, else undamped, "
         "critical = 1/(e (tau+1/2)), or a number for every age",
     )
 
@@ -60,7 +65,7 @@ class Matched(Algorithm):
 
     @property
     def past(self) -> Past:
-        """The own message at the age of each late one."""
+        """Needs the agent's own message of the same age as each late message."""
         return Past.STATE
 
     def kappa(self, age: int, momentum: float = 0.0) -> float:
@@ -72,7 +77,7 @@ class Matched(Algorithm):
         return GAINS[name](age)
 
     def mix(self, own: Own, inbox: Inbox, weights: Weights, name: str) -> Float[Tensor, "a d"]:
-        """Return [M m]_i for a part of the messages that `send` has made."""
+        """Return [M m]_i for one part of the messages made by `send`."""
         mixed = scale_rows(weights.clip_own, own.sent[name])
         add_product(mixed, weights.clip_fresh, inbox.message[name])
         self.add_differences(mixed, own, inbox, name)
@@ -83,7 +88,7 @@ class Matched(Algorithm):
         for late in inbox.late:
             kappa, then, own_then = self.kappa(late.age, own.momentum), late.message[name], late.own[name]
             heard = late.weights.sum(dim=1)
-            if own_then is then:  # all agents are here: one product takes the differences
+            if own_then is then:  # all agents are rows of this tensor: one product takes the differences
                 add_product(total, late.weights - torch.diag(heard), then, kappa)
             else:
                 total.add_(late.weights @ then - heard[:, None] * own_then, alpha=kappa)

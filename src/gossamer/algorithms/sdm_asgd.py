@@ -1,11 +1,12 @@
-"""SDM-ASGD, steady matched differences: DM-ASGD, and what is not trend in an agent's own path is damped.
+"""SDM-ASGD, steady matched differences: DM-ASGD plus a damping of each agent's deviation from its own trend.
 
     m_i(t) = m_i(t-1) + (x_i(t) - m_i(t-1)) / (1 + L)       n_i(t) = n_i(t-1) + (m_i(t) - n_i(t-1)) / (1 + L)
     x_i(t+1) = [DM-ASGD's] - psi (x_i(t) - (2 m_i(t) - n_i(t)))
 
-2 m - n, double exponential smoothing (Brown 1956), follows a steady drift without lag, so that the pace stays eta. What
-comes late is too old to calm curved directions, where an agent has the gradient noise of its own cluster alone; the
-damping does that. psi = 0 is DM-ASGD.
+2 m - n, double exponential smoothing (Brown 1956), follows a steady drift without lag, so the pace stays eta. In curved
+directions late messages are too old to reduce the gradient noise of the own cluster; the damping reduces it.
+psi = 0 is DM-ASGD. Prior art of the exchange: matched.py. The damping towards a trend without lag is ours; Lookahead
+(Zhang et al. 2019) and elastic averaging (Zhang et al. 2015) pull towards averages that lag.
 """
 
 import math
@@ -24,10 +25,10 @@ from gossamer.shapes import Float, Tensor
 @register("sdm-asgd")
 @dataclass(frozen=True, kw_only=True)
 class SdmAsgd(DmAsgd):
-    """SDM-ASGD: matched differences, and a damping of what is not trend in an agent's own path."""
+    """SDM-ASGD: matched differences, plus a damping of each agent's deviation from its own trend."""
 
-    damping: float = option(0.2, "psi, the share of what is not trend that a step takes away; 0 is dm-asgd")
-    lag: float = option(10.0, "L, the steps by which each of the two smoothed paths stays behind")
+    damping: float = option(0.2, "psi, the share of the deviation from the trend removed at each step; 0 is dm-asgd")
+    lag: float = option(10.0, "L, the lag of each of the two smoothed paths, in steps")
 
     def __post_init__(self) -> None:
         """Check the ranges."""
@@ -38,11 +39,11 @@ class SdmAsgd(DmAsgd):
             raise UserError(f"lag must be 0 steps or more and finite, got {self.lag}; use for example 10")
 
     def start(self, x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
-        """Nobody has moved yet."""
+        """Both smoothed paths start at x."""
         return {"smooth": x.clone(), "smoother": x.clone()}
 
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
-        """Return DM-ASGD's step less a share of the way from the trend."""
+        """Return DM-ASGD's step minus a share of the deviation from the trend."""
         share = 1 / (1 + self.lag)
         smooth = torch.lerp(own.state["smooth"], own.x, share)
         smoother = torch.lerp(own.state["smoother"], smooth, share)
