@@ -12,14 +12,24 @@ help:
 	@echo "make docs   build the documentation into site/, which opens from disk"
 	@echo "make clean  remove the virtual environment and the caches"
 
+# A stamp file for each set of packages: the core, what the tests add, what the documentation adds.
 # The constraints pin torch, so that pip never picks another build behind our back.
-$(VENV)/.ready: pyproject.toml constraints.txt
+INSTALL := $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
+$(VENV)/.core: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.version_info >= (3, 11) or sys.exit("gossamer needs Python 3.11 or newer, found " + v + "; run make PYTHON=python3.12")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[test]"
+	$(INSTALL) .
 	@touch $@
 
-demo: $(VENV)/.ready
+$(VENV)/.ready: $(VENV)/.core
+	$(INSTALL) ".[test]"
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.core
+	$(INSTALL) ".[docs]"
+	@touch $@
+
+demo: $(VENV)/.core
 	$(BIN)/gossamer demo
 
 lint: $(VENV)/.ready
@@ -37,7 +47,7 @@ test: lint
 	$(PYTEST) -m alone -n 0 || { [ $$? = 1 ] && $(PYTEST) -m alone $(AGAIN); }
 
 # The variable silences a notice about the successor of the theme's makers.
-docs: $(VENV)/.ready
+docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open site/index.html"
 
