@@ -1,14 +1,13 @@
 """A receiver's side of one link: asks a peer for what is newer, again and again, and holds what came."""
 
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 import zmq
 
-from gossamer.runtime.clock import Offset
 from gossamer.runtime.message import Malformed, checksum, unpack_header
 from gossamer.runtime.transport.admission import unlock
 from gossamer.runtime.transport.base import KEPT, Letter
@@ -20,6 +19,31 @@ UNCONNECTED = 5.0  # seconds after which to connect anew: ZeroMQ gives up on a s
 AFTER_NONSENSE = 0.2  # seconds to leave a peer alone that answered wrongly, as it would at once do so again
 FIRST_PROBES, OFTEN, SELDOM = 8, 0.5, 5.0  # so many probes at first, seconds between them, and later
 SMALL = 1 << 16  # bytes up to which a payload is copied out of ZeroMQ's buffers, which hold other messages too
+SAMPLES = 16  # enough that one of them met an idle link; few enough that a drift of the clocks is followed
+
+
+class ClockOffset:
+    """The nanoseconds to add to a peer's clock to have this agent's.
+
+    A probe leaves at t0 on this clock, arrives at t1 and is answered at t2 on the peer's, and is back at t3 on this
+    one. If both ways took equally long the offset is exact; it is never wrong by more than half the round trip. So
+    the probe with the shortest round trip is the one to believe.
+    """
+
+    def __init__(self) -> None:
+        self._samples: deque[tuple[int, int]] = deque(maxlen=SAMPLES)
+
+    def add(self, t0: int, t1: int, t2: int, t3: int) -> None:
+        """Take one probe's times; those that no clocks could have shown are ignored."""
+        round_trip = (t3 - t0) - (t2 - t1)
+        if round_trip >= 0 and t2 >= t1:
+            self._samples.append((round_trip, ((t0 - t1) + (t3 - t2)) // 2))
+
+    @property
+    def value(self) -> int | None:
+        """Return the offset of the shortest round trip among the last probes, None before the first."""
+        samples = tuple(self._samples)  # another thread may be adding
+        return min(samples)[1] if samples else None
 
 
 @dataclass(frozen=True)
@@ -39,7 +63,7 @@ class Asking:
 
     def __init__(self, peer: int, me: Identity, counts: Counter[str]) -> None:
         self.letters: tuple[Letter, ...] = ()  # replaced as a whole, so that other threads can read it
-        self.offset = Offset()
+        self.offset = ClockOffset()
         self.endpoint: str | None = None
         self._last_endpoint: str | None = None
         self.socket: Socket | None = None
@@ -86,7 +110,7 @@ class Asking:
         return unconnected or now - self._heard > self._sizes.patience
 
     def _forget_clock(self) -> None:
-        self.offset, self._probe, self._probes = Offset(), None, 0
+        self.offset, self._probe, self._probes = ClockOffset(), None, 0
 
     def send_due(self, now: float) -> bool:
         """Send what is due; return whether something could not be, as the peer is not connected."""
