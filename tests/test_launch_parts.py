@@ -14,9 +14,9 @@ from gossamer.cli.launch_plan import make_launch, parse_ranks
 from gossamer.cli.launch_view import View, to_line, to_table
 from gossamer.errors import UserError
 from gossamer.network import Trace
+from gossamer.runtime.age_trace import merge_traces
 from gossamer.runtime.launch.agent_logs import Tail, last_words
 from gossamer.runtime.launch.book_process import BookProcess
-from gossamer.runtime.launch.joined_trace import merge_traces
 from gossamer.runtime.launch.processes import Launcher, describe_exit
 from gossamer.runtime.launch.restarts import Restarts
 from launching import alive, make_plan

@@ -16,9 +16,9 @@ from gossamer.cli.interrupt import INTERRUPTED, Interrupt
 from gossamer.cli.launch_plan import Launch, make_launch
 from gossamer.cli.launch_view import View
 from gossamer.errors import UserError
+from gossamer.runtime.age_trace import merge_traces
 from gossamer.runtime.environment import FIELDS, Run
 from gossamer.runtime.launch.job import Report
-from gossamer.runtime.launch.joined_trace import merge_traces
 from gossamer.runtime.launch.processes import Launcher
 from gossamer.runtime.launch.ray_cluster import run_on_ray
 from gossamer.runtime.launch.ray_connection import Resources

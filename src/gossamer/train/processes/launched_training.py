@@ -17,9 +17,9 @@ from gossamer.run.folder import RunFolder
 from gossamer.run.machine import check_device
 from gossamer.run.plan import Plan
 from gossamer.run.status import StatusFile
+from gossamer.runtime.age_trace import merge_traces
 from gossamer.runtime.compression import parse_codec
 from gossamer.runtime.launch.job import Job, Report, Watcher
-from gossamer.runtime.launch.joined_trace import merge_traces
 from gossamer.runtime.launch.launch_settings import Processes
 from gossamer.runtime.launch.processes import Launcher
 from gossamer.runtime.node import check_rule
