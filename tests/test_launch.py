@@ -11,7 +11,7 @@ import pytest
 from gossamer.runtime.book import Book, serve_book
 from gossamer.runtime.environment import Run
 from gossamer.runtime.launch import processes
-from gossamer.runtime.launch.agent_posts import Board
+from gossamer.runtime.launch.book_process import AgentStatuses
 from gossamer.runtime.launch.processes import Launcher
 from launching import Events, alive, lines_of, lives, make_plan, pids
 from waiting import until
@@ -147,9 +147,9 @@ def test_agents_that_fail_after_steps_have_no_mistake_in_common(tmp_path):
 
 
 def test_the_last_words_of_agents_are_waited_for_a_moment(monkeypatch):
-    monkeypatch.setattr("gossamer.runtime.launch.agent_posts.LAST_LOOK", 60.0)  # a slow machine's moment
+    monkeypatch.setattr("gossamer.runtime.launch.book_process.LAST_LOOK", 60.0)  # a slow machine's moment
     server = serve_book("127.0.0.1")
-    client, board = Book(server.endpoint, "x", 0), Board(Run(agents=3, run="x", book=server.endpoint))
+    client, board = Book(server.endpoint, "x", 0), AgentStatuses(Run(agents=3, run="x", book=server.endpoint))
     try:
         client.post("status/0", {"step": 5, "done": False})
         until(lambda: board.newest() == {0: {"step": 5, "done": False}})

@@ -1,20 +1,27 @@
-"""The address book as a process of its own, which a launcher starts, and starts again at the same port if it dies."""
+"""The launcher's side of the address book: the process that serves it, and the statuses that agents post in it."""
 
 import os
 import selectors
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
 
 from gossamer.errors import UserError
+from gossamer.runtime.book import Book
 from gossamer.runtime.directory.addresses import split
+from gossamer.runtime.directory.keys import read_key
+from gossamer.runtime.environment import Run
 from gossamer.runtime.launch.agent_logs import last_words
 from gossamer.runtime.launch.job import Job, without_run
 from gossamer.runtime.launch.process_family import guarded
 
 PATIENCE = 60.0  # seconds for the book to say where it is: it imports torch, from a slow disk perhaps
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
+NO_AGENT = -1  # a launcher posts nothing
+LAST_LOOK = 1.0  # seconds for an agent's last words to arrive
 
 Command = Callable[[str, int], list[str]]
 
@@ -103,3 +110,33 @@ class BookProcess:
                 start_new_session=True,
             )
         return self._process
+
+
+class AgentStatuses:
+    """The newest status of every agent of a run. Nothing here waits for the book, but `settle` for a second."""
+
+    def __init__(self, run: Run) -> None:
+        assert run.book is not None
+        key = None if run.key_file is None else read_key(Path(run.key_file))
+        self._book = Book(run.book, run.run, NO_AGENT, key)
+        self._ranks = range(run.agents)
+        for rank in self._ranks:
+            self._book.watch(f"status/{rank}")
+
+    def newest(self) -> dict[int, dict[str, Any]]:
+        """Return what was read last, by rank; an agent that never said anything is missing."""
+        said = {rank: self._book.read(f"status/{rank}") for rank in self._ranks}
+        return {rank: status for rank, status in said.items() if status is not None}
+
+    def settle(self, ended: Iterable[int]) -> None:
+        """Wait a moment until those who have ended well, and who said anything at all, have said that they are done."""
+        deadline, ended = time.monotonic() + LAST_LOOK, set(ended)
+        while time.monotonic() < deadline:
+            newest = self.newest()
+            if all(newest[rank].get("done") for rank in ended & set(newest)):
+                return
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        """Leave the book."""
+        self._book.close()

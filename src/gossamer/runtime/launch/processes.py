@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.runtime.launch.agent_logs import Tail, last_words, log_path
-from gossamer.runtime.launch.agent_posts import Board
-from gossamer.runtime.launch.book_process import BookProcess
+from gossamer.runtime.launch.book_process import AgentStatuses, BookProcess
 from gossamer.runtime.launch.job import Job, Outcome, Report, Watcher
 from gossamer.runtime.launch.process_family import family, guarded, kill_family, send
 from gossamer.runtime.launch.restarts import Restarts
@@ -133,7 +132,7 @@ class Launcher:
         self._command, self._make_book = command, book
         self._restarts = plan.max_restarts if restarts is None else restarts
         self._book: BookProcess | None = None
-        self._board: Board | None = None
+        self._statuses: AgentStatuses | None = None
         self._agents: list[AgentProcess] = []
         self._tails: dict[int, Tail] = {}
         self._next_table = 0.0
@@ -151,14 +150,14 @@ class Launcher:
                     break
                 report.hopeless = self._look()
                 time.sleep(TICK)
-            if self._board is not None:
-                self._board.settle(agent.rank for agent in self._agents if agent.exit == 0)
+            if self._statuses is not None:
+                self._statuses.settle(agent.rank for agent in self._agents if agent.exit == 0)
             self._serve_others(stop)
         finally:
             self._clean()
         self.watcher.status(self.rows())
         rows = {row["rank"]: row for row in self.rows()}
-        statuses = self._board.newest() if self._board else {}
+        statuses = self._statuses.newest() if self._statuses else {}
         report.outcomes = [
             Outcome(agent.rank, agent.exit, rows[agent.rank]["restarts"], statuses.get(agent.rank))
             for agent in self._agents
@@ -169,8 +168,8 @@ class Launcher:
     def _serve_others(self, stop: Callable[[], object]) -> None:
         """Keep the book while agents elsewhere still train: one that is started again finds the others in it."""
         own, news, before = set(self.plan.ranks), time.monotonic(), None
-        while self._book is not None and self._board is not None and not stop():
-            there = {rank: said.get("step") for rank, said in self._board.newest().items() if not said.get("done")}
+        while self._book is not None and self._statuses is not None and not stop():
+            there = {rank: said.get("step") for rank, said in self._statuses.newest().items() if not said.get("done")}
             there = {rank: step for rank, step in there.items() if rank not in own}
             if there != before:
                 news, before = time.monotonic(), there
@@ -181,7 +180,7 @@ class Launcher:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row an agent of the whole run: rank, state, restarts, and what it says of itself."""
-        statuses = self._board.newest() if self._board else {}
+        statuses = self._statuses.newest() if self._statuses else {}
         own = {agent.rank: agent for agent in self._agents}
         rows = []
         for rank in range(self.plan.run.agents):
@@ -203,7 +202,7 @@ class Launcher:
             if stop():
                 return
             self.plan = self.plan.with_book(endpoint)
-        self._board = Board(self.plan.run)
+        self._statuses = AgentStatuses(self.plan.run)
         for rank in self.plan.ranks:
             agent = AgentProcess(self.plan, rank, self._command, Restarts(self._restarts))
             if self.watcher.listens_to(rank):
@@ -269,8 +268,8 @@ class Launcher:
             deadline = time.monotonic() + FINAL
             while [agent for agent in self._agents if not agent.ended()] and time.monotonic() < deadline:
                 time.sleep(TICK / 5)
-            if self._board is not None:
-                self._board.close()
+            if self._statuses is not None:
+                self._statuses.close()
             if self._book is not None:
                 self._book.stop()
             kill_family(run=self.plan.run.run, launcher=os.getpid())

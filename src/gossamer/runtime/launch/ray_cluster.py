@@ -15,8 +15,7 @@ from typing import Any
 from gossamer.errors import UserError
 from gossamer.runtime.directory.addresses import is_loopback
 from gossamer.runtime.launch.agent_logs import Tail, log_path
-from gossamer.runtime.launch.agent_posts import Board
-from gossamer.runtime.launch.book_process import BookProcess
+from gossamer.runtime.launch.book_process import AgentStatuses, BookProcess
 from gossamer.runtime.launch.job import Job, Outcome, Report, Watcher
 from gossamer.runtime.launch.process_family import send
 from gossamer.runtime.launch.processes import FINAL, TABLE, remove_shared_memory
@@ -37,7 +36,7 @@ class RayLauncher:
         self._group: Any = None
         self._desk: Any = None
         self._seats: dict[int, Seat] = {}
-        self._board: Board | None = None
+        self._statuses: AgentStatuses | None = None
 
     def run(self, stop: Callable[[], object] = lambda: None) -> Report:
         """Run until every agent has ended or `stop` gives a reason."""
@@ -49,16 +48,16 @@ class RayLauncher:
                 endpoint = self.plan.run.book if book is None else book.start(stop)
                 if endpoint and not stop():
                     self.plan = self.plan.with_book(endpoint)
-                    self._board = Board(self.plan.run)
+                    self._statuses = AgentStatuses(self.plan.run)
                     self._watch(ray, self._start(ray, stop), stop, book)
                 report.interrupted = None in self._exits.values()
                 if report.interrupted:
                     self._ask_to_end(ray)
-                elif self._board is not None:
-                    self._board.settle(rank for rank, status in self._exits.items() if status == 0)
+                elif self._statuses is not None:
+                    self._statuses.settle(rank for rank, status in self._exits.items() if status == 0)
             finally:
                 self._clean(ray, book)
-        statuses = self._board.newest() if self._board else {}
+        statuses = self._statuses.newest() if self._statuses else {}
         for rank, status in self._exits.items():
             restarts = self._seats[rank].restarts if rank in self._seats else 0
             report.outcomes.append(Outcome(rank, status, restarts, statuses.get(rank)))
@@ -164,7 +163,7 @@ class RayLauncher:
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row an agent, as `Launcher.rows` does."""
-        statuses = self._board.newest() if self._board else {}
+        statuses = self._statuses.newest() if self._statuses else {}
         rows = []
         for rank in range(self.plan.run.agents):
             restarts = self._seats[rank].restarts if rank in self._seats else 0
@@ -197,8 +196,8 @@ class RayLauncher:
         if self._group is not None:
             with contextlib.suppress(ray.exceptions.RayError):
                 remove_placement_group(self._group)
-        if self._board is not None:
-            self._board.close()
+        if self._statuses is not None:
+            self._statuses.close()
         if book is not None:
             book.stop()
         remove_shared_memory(self.plan.run.run)
