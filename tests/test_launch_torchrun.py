@@ -3,8 +3,8 @@
 import signal
 
 from gossamer.runtime.environment import read_environment
+from gossamer.runtime.launch.job import torchrun_command
 from gossamer.runtime.launch.processes import Launcher
-from gossamer.runtime.launch.torchrun import torchrun_command
 from launching import Events, alive, in_a_shell, lives, make_plan, pids, write_script
 from waiting import until
 

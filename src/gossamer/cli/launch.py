@@ -18,11 +18,10 @@ from gossamer.cli.launch_view import View
 from gossamer.errors import UserError
 from gossamer.runtime.age_trace import merge_traces
 from gossamer.runtime.environment import FIELDS, Run
-from gossamer.runtime.launch.job import Report
+from gossamer.runtime.launch.job import Report, torchrun_command
 from gossamer.runtime.launch.processes import Launcher
 from gossamer.runtime.launch.ray_cluster import run_on_ray
 from gossamer.runtime.launch.ray_connection import Resources
-from gossamer.runtime.launch.torchrun import torchrun_command
 from gossamer.train.processes.launch_status import Told, how_it_ended
 from gossamer.train.processes.samples import told_of
 

@@ -2,6 +2,8 @@
 
 import dataclasses
 import os
+import signal
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import Any
 import torch
 
 from gossamer.runtime.environment import VARIABLES, Run
+from gossamer.runtime.launch.process_family import GUARD
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +70,25 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def python_command(plan: Job, rank: int) -> list[str]:
+    """Return the command of an agent that is a Python process."""
+    return [sys.executable, str(plan.script), *plan.arguments]
+
+
+def torchrun_command(plan: Job, rank: int) -> list[str]:
+    """Return the command of an agent that torchrun starts, and starts again.
+
+    What torchrun starts is guarded as well: its workers lead sessions of their own and would outlive it.
+    """
+    return [
+        *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", "1"),
+        *("--max-restarts", str(plan.max_restarts), "--monitor-interval", "0.5"),
+        *("--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "--rdzv-id", f"{plan.run.run}-{rank}"),
+        *("--local-addr", "localhost", "--log-dir", str(plan.folder / "torchrun"), "--no-python"),
+        *(sys.executable, "-I", "-S", GUARD, "0", sys.executable, str(plan.script), *plan.arguments),
+    ]
+
+
 class Watcher:
     """Is told what happens; does nothing with it unless a subclass does."""
 
@@ -82,6 +104,16 @@ class Watcher:
     def listens_to(self, rank: int) -> bool:
         """Say whether this agent's output is wanted."""
         return False
+
+
+def describe_exit(status: int) -> str:
+    """Say in words how a process ended."""
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        return f"was ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was ended by signal {-status}"
 
 
 @dataclass

@@ -4,7 +4,6 @@ import dataclasses
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,23 +11,48 @@ from typing import Any
 
 from gossamer.runtime.launch.agent_logs import Tail, last_words, log_path
 from gossamer.runtime.launch.book_process import AgentStatuses, BookProcess
-from gossamer.runtime.launch.job import Job, Outcome, Report, Watcher
+from gossamer.runtime.launch.job import Job, Outcome, Report, Watcher, describe_exit, python_command
 from gossamer.runtime.launch.process_family import family, guarded, kill_family, send
-from gossamer.runtime.launch.restarts import Restarts
 from gossamer.runtime.transport.shared import remove_leftovers, remove_orphans
 
 TICK = 0.05  # seconds between two looks at the agents
 TABLE = 0.5  # … and at what they say of themselves
 POLITE, FINAL = 5.0, 10.0  # seconds after SIGINT at which SIGTERM and SIGKILL follow
 SILENCE = 30.0  # seconds without news of agents elsewhere, after which the book is no longer kept for them
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds
+STEADY = 60.0  # an agent that lived so long was well: its next pause is the first one again
 BEGINNING = 5.0  # seconds: all agents that fail sooner, twice, have a mistake in common that no restart will mend
 
 Command = Callable[[Job, int], list[str]]
 
 
-def python_command(plan: Job, rank: int) -> list[str]:
-    """Return the command of an agent that is a Python process."""
-    return [sys.executable, str(plan.script), *plan.arguments]
+class Restarts:
+    """The restarts of one agent. Counts over the whole run; only the pauses become short again."""
+
+    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.used = 0
+        self._most, self._clock = most, clock
+        self._pause = FIRST_PAUSE
+        self._since = clock()
+
+    def started(self) -> None:
+        """Note that the agent begins to live now."""
+        self._since = self._clock()
+
+    @property
+    def lived(self) -> float:
+        """Seconds since the agent was started last."""
+        return self._clock() - self._since
+
+    def ended(self) -> float | None:
+        """Note that the agent died; return the seconds to wait before it is started again, or None for never."""
+        if self.used >= self._most:
+            return None
+        self.used += 1
+        if self.lived >= STEADY:
+            self._pause = FIRST_PAUSE
+        pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
+        return pause
 
 
 class AgentProcess:
@@ -101,16 +125,6 @@ class AgentProcess:
         self.exit = self._process.returncode
         self.state = "done" if self.exit == 0 else "failed"
         return True
-
-
-def describe_exit(status: int) -> str:
-    """Say in words how a process ended."""
-    if status >= 0:
-        return f"ended with status {status}"
-    try:
-        return f"was ended by {signal.Signals(-status).name}"
-    except ValueError:
-        return f"was ended by signal {-status}"
 
 
 class Launcher:
