@@ -8,7 +8,9 @@ connect on this host alone; there, other users of the host could read, disturb a
 """
 
 import atexit
+import contextlib
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,7 +25,6 @@ from gossamer.runtime.transport.admission import Admission, lock
 from gossamer.runtime.transport.answering import Answering
 from gossamer.runtime.transport.asking import Asking, Identity
 from gossamer.runtime.transport.base import Letter, Transport
-from gossamer.runtime.transport.bell import Bell
 from gossamer.runtime.transport.requests import Envelope, run_digest
 from gossamer.runtime.transport.sent_messages import Outbox
 from gossamer.runtime.transport.tuning import Context, Sizes, answering_socket
@@ -33,6 +34,36 @@ TICK = 0.1  # seconds after which the thread looks at its deadlines, when nothin
 LOOK_UP = 0.25  # seconds between two looks at where the peers are
 
 _log = logging.getLogger(__name__)
+
+
+class Bell:
+    """Rung by any thread; `handle` is readable from then on until the one that waits hushes it."""
+
+    def __init__(self) -> None:
+        self.handle, self._end = os.pipe()
+        os.set_blocking(self.handle, False)
+        os.set_blocking(self._end, False)
+        self._lock = threading.Lock()  # a number that was closed may by then belong to another file
+        self._closed = False
+
+    def ring(self) -> None:
+        """Wake the one that waits; never waits itself."""
+        with self._lock, contextlib.suppress(BlockingIOError):  # full: it has been rung often enough
+            if not self._closed:
+                os.write(self._end, b"!")
+
+    def hush(self) -> None:
+        """Be ready for the next ring."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self.handle, 4096)
+
+    def close(self) -> None:
+        """Ring no more."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                os.close(self.handle)
+                os.close(self._end)
 
 
 def _nowhere(peer: int) -> str | None:
