@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import zmq
 
 from gossamer.runtime.message import Malformed
-from gossamer.runtime.transport.admission import rank_of
 from gossamer.runtime.transport.requests import Answer, Ask, Echo, Envelope, Order, Probe, pack_reply, unpack_request
 from gossamer.runtime.transport.sent_messages import Loan, Outbox
-from gossamer.runtime.transport.tuning import Sizes, Socket, receive
+from gossamer.runtime.transport.zmq_sockets import Sizes, Socket, rank_of, receive
 
 MOST_AT_ONCE = 64  # requests that are read before everything else has its turn
 

@@ -21,13 +21,12 @@ import zmq.utils.garbage  # before `close` is registered with atexit, which call
 from gossamer.errors import UserError
 from gossamer.runtime.directory.addresses import bindable, connectable, joined
 from gossamer.runtime.message import Stamp
-from gossamer.runtime.transport.admission import Admission, lock
 from gossamer.runtime.transport.answering import Answering
 from gossamer.runtime.transport.asking import Asking, Identity
 from gossamer.runtime.transport.base import Letter, Transport
 from gossamer.runtime.transport.requests import Envelope, run_digest
 from gossamer.runtime.transport.sent_messages import Outbox
-from gossamer.runtime.transport.tuning import Context, Sizes, answering_socket
+from gossamer.runtime.transport.zmq_sockets import Admission, Context, Sizes, answering_socket, lock
 from gossamer.shapes import Tensor
 
 TICK = 0.1  # seconds after which the thread looks at its deadlines, when nothing happens

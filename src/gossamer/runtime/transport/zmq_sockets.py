@@ -1,20 +1,26 @@
-"""The options of ZeroMQ's sockets, the same for all: queues that hold almost nothing, and connections that heal.
+"""ZeroMQ's sockets as every link uses them: short queues, connections that heal, and keys.
 
 ZeroMQ's own heartbeats stay off. With them, a client that leaves while its queue is full brings the process down
 (libzmq issues 4364 and 4767, `Assertion failed: !_io_error`). TCP notices hosts that have gone; requests, probes and
 their deadlines notice the rest.
+
+With the run's key, ZeroMQ admits the CURVE keys of this run's agents and no other (ZAP, RFC 27). It asks before it reads
+anything of a client, and tags all that the client sends with its agent, so no agent can pass for another.
 """
 
 from dataclasses import dataclass
 
 import zmq
+from zmq.utils import z85
 
+from gossamer.runtime.directory.keys import curve_pair
 from gossamer.runtime.message import header_bytes
 
 REQUEST_BYTES = 1024  # requests and CURVE's handshake are far smaller
 HANDSHAKE = 10_000  # milliseconds in which a client must have said who it is
 UNACKNOWLEDGED = 20_000  # milliseconds after which a host that takes no more bytes is given up
 SLOWEST_LINK = 100_000  # bytes a second below which a connection is taken for dead while a message is under way
+DOMAIN = b"gossamer"
 PATIENCE = 10.0  # seconds, beside those that the message itself takes on the slowest link
 
 Context = zmq.Context[zmq.Socket[bytes]]
@@ -86,3 +92,45 @@ def receive(socket: Socket, most: int) -> list[zmq.Frame] | None:
         too_many = too_many or len(frames) == most
         frames = [frame] if too_many else [*frames, frame]
     return None if too_many else frames
+
+
+class Admission:
+    """Answers ZeroMQ's question who a client is."""
+
+    def __init__(self, context: Context, key: bytes, rank: int, num_agents: int) -> None:
+        others = (peer for peer in range(num_agents) if peer != rank)
+        self._ranks = {z85.decode(curve_pair(key, peer)[0]): peer for peer in others}
+        self.socket = context.socket(zmq.REP)
+        self.socket.linger = 0
+        self.socket.bind("inproc://zeromq.zap.01")  # must be there before the first client, or none is admitted
+
+    def answer(self) -> bool:
+        """Answer one question; return whether the client was admitted."""
+        version, number, domain, _address, _identity, mechanism, *credentials = self.socket.recv_multipart()
+        rank = self._ranks.get(credentials[0]) if mechanism == b"CURVE" and credentials else None
+        known = rank is not None and domain == DOMAIN
+        status, text = (b"200", b"OK") if known else (b"400", b"unknown key")
+        self.socket.send_multipart([version, number, status, text, str(rank).encode() if known else b"", b""])
+        return known
+
+
+def lock(socket: Socket, key: bytes, rank: int) -> None:
+    """Have a server's socket speak with admitted clients only."""
+    socket.curve_publickey, socket.curve_secretkey = curve_pair(key, rank)
+    socket.curve_server = True
+    socket.zap_domain = DOMAIN
+    socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # where nobody answers, nobody enters
+
+
+def unlock(socket: Socket, key: bytes, rank: int, peer: int) -> None:
+    """Have a client's socket speak with this peer only."""
+    socket.curve_publickey, socket.curve_secretkey = curve_pair(key, rank)
+    socket.curve_serverkey = curve_pair(key, peer)[0]
+
+
+def rank_of(frame: zmq.Frame) -> int | None:
+    """Return which agent a frame came from, by its key; None where no key was asked for."""
+    try:
+        return int(frame.get("User-Id"))
+    except (zmq.ZMQError, ValueError):
+        return None
