@@ -8,7 +8,7 @@ import torch
 from beartype import beartype
 from beartype.roar import BeartypeException
 
-from gossamer.data.digits import load_digits
+from gossamer.data.sources import load_digits
 from gossamer.seeding import generator
 from gossamer.shapes import Float, Tensor
 from gossamer.state.local import LocalOptimizer

@@ -2,10 +2,9 @@
 
 from gossamer.data.augment import AugmentDraws, Normalize, crop_flip
 from gossamer.data.batches import BLOCK, Batches
-from gossamer.data.digits import load_digits
 from gossamer.data.examples import DataSet, Examples
 from gossamer.data.partition import PARTITIONS, partition
-from gossamer.data.sources import SOURCES, load_data
+from gossamer.data.sources import SOURCES, load_data, load_digits
 
 __all__ = [
     "BLOCK",
