@@ -10,8 +10,7 @@ from gossamer.algorithms import Algorithm, parse_algorithm
 from gossamer.algorithms import algorithm as make_algorithm
 from gossamer.errors import UserError
 from gossamer.runtime.agent import Agent, Step, join
-from gossamer.runtime.evaluations import Closure, Evaluations
-from gossamer.runtime.flat_row import Flat
+from gossamer.runtime.flat_model import Closure, Evaluations, Flat
 from gossamer.runtime.node import Node
 from gossamer.shapes import Float, Tensor
 from gossamer.state.local import LocalOptimizer
