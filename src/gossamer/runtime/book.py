@@ -25,8 +25,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is pu
 
 from gossamer.errors import UserError, read_whole
 from gossamer.runtime.directory.addresses import bindable, joined, refuse_without_key, split
-from gossamer.runtime.directory.entries import Forged, Record, seal, unseal
-from gossamer.runtime.directory.keys import read_key
+from gossamer.runtime.directory.keys import Entry, Forged, read_key, seal, unseal
 
 PERIOD = 0.25  # seconds between two looks at the book
 PATIENCE = 3.0  # seconds for one look, or for a connection; a book that takes longer is given up
@@ -81,7 +80,7 @@ class Book:
         self._run, self._key = run, key
         self._posted: dict[str, bytes] = {}
         self._watched: dict[str, None] = {}  # a set that keeps its order
-        self._records: dict[str, Record] = {}
+        self._records: dict[str, Entry] = {}
         self._seen: dict[str, bytes] = {}
         self._lock = threading.Lock()
         self._news, self._closed = threading.Event(), threading.Event()
@@ -96,7 +95,7 @@ class Book:
         """Make this the entry under a name, now and in every book to come until the next one."""
         with self._lock:
             self._last_time = max(time.time_ns(), self._last_time + 1)
-            self._posted[name] = seal(self._run, name, Record(self._last_time, value), self._key)
+            self._posted[name] = seal(self._run, name, Entry(self._last_time, value), self._key)
         self._news.set()
 
     def watch(self, name: str) -> None:

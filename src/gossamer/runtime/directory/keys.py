@@ -1,19 +1,26 @@
-"""The run's key: whoever has the file takes part in the run, nobody else reads or says anything in it.
+"""The run's key, and the entries of the address book that it signs.
 
-Every other secret is derived from it with HMAC-SHA256 under a name of its own, so that none tells about another.
+The key file admits an agent to the run. Every other secret is derived from the key with HMAC-SHA256 under a purpose of
+its own, so no secret reveals another. An entry is JSON. Its signature covers run and name, so that it cannot be moved,
+and a time, so that nobody can put an older entry back.
 """
 
 import functools
 import hashlib
 import hmac
+import json
 import os
 import secrets
 import stat
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gossamer.errors import UserError
 
 KEY_BYTES = 32
+MOST_BYTES = 1 << 20
+UNSIGNED = "-"
 _READABLE_BY_OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -85,3 +92,43 @@ def sign(key: bytes, data: bytes) -> str:
 def verify(key: bytes, data: bytes, signature: str) -> bool:
     """Say whether these bytes were signed with the key; the time this takes tells nothing."""
     return hmac.compare_digest(sign(key, data).encode(), signature.encode("utf-8", "replace"))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What was posted under a name, and when, in nanoseconds since 1970 on the writer's clock."""
+
+    time: int
+    value: dict[str, Any]
+
+
+class Forged(ValueError):
+    """Bytes that no agent of this run has posted under this name."""
+
+
+def seal(run: str, name: str, record: Entry, key: bytes | None) -> bytes:
+    """Return an entry ready to be posted."""
+    body = json.dumps({"run": run, "name": name, "time": record.time, "value": record.value}).encode()
+    sealed = (UNSIGNED if key is None else sign(key, body)).encode() + b"\n" + body
+    if len(sealed) > MOST_BYTES:
+        raise ValueError(f"the entry '{name}' has {len(sealed)} bytes, the most is {MOST_BYTES}; post less")
+    return sealed
+
+
+def unseal(run: str, name: str, sealed: bytes, key: bytes | None) -> Entry:
+    """Return what an entry says, if it was posted in this run under this name, and with the key if there is one."""
+    if len(sealed) > MOST_BYTES:
+        raise Forged(f"an entry of {len(sealed)} bytes")
+    signature, _, body = sealed.partition(b"\n")
+    if key is not None and not verify(key, body, signature.decode("ascii", "replace")):
+        raise Forged("a wrong signature")
+    try:
+        entry = json.loads(body)
+    except (ValueError, RecursionError):
+        raise Forged("no JSON") from None
+    if not isinstance(entry, dict) or entry.get("run") != run or entry.get("name") != name:
+        raise Forged("an entry of another run or name")
+    time, value = entry.get("time"), entry.get("value")
+    if type(time) is not int or not isinstance(value, dict):
+        raise Forged("an entry of another form")
+    return Entry(time, value)

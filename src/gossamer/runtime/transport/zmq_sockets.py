@@ -4,8 +4,8 @@ ZeroMQ's own heartbeats stay off. With them, a client that leaves while its queu
 (libzmq issues 4364 and 4767, `Assertion failed: !_io_error`). TCP notices hosts that have gone; requests, probes and
 their deadlines notice the rest.
 
-With the run's key, ZeroMQ admits the CURVE keys of this run's agents and no other (ZAP, RFC 27). It asks before it reads
-anything of a client, and tags all that the client sends with its agent, so no agent can pass for another.
+With the run's key, ZeroMQ admits the CURVE keys of this run's agents and no other (ZAP, RFC 27). It asks before it
+reads anything of a client, and tags all that the client sends with its agent: no agent can pass for another.
 """
 
 from dataclasses import dataclass
