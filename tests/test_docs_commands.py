@@ -8,9 +8,8 @@ import sys
 from dataclasses import dataclass
 
 import pytest
-from typer.main import get_command
 
-from gossamer.cli.main import app
+from gossamer.cli.main import COMMANDS, load_command
 from pages import PAGES, ROOT, Block, blocks, words
 
 RUN = [page for page in PAGES if any(block.language == "bash" for block in blocks(page))]
@@ -98,11 +97,10 @@ def gossamer_lines():
 
 @pytest.mark.parametrize(("page", "line"), sorted(set(gossamer_lines())))
 def test_every_command_exists_with_its_flags(page, line):
-    commands = get_command(app).commands
     _, name, *arguments = words(line)
-    assert name in commands, f"{page}: {line}"
+    assert name in COMMANDS, f"{page}: {line}"
     own = arguments[: next((k for k, word in enumerate(arguments) if word.endswith(".py")), None)]  # a script's follow
-    known = {flag for parameter in commands[name].params for flag in (*parameter.opts, *parameter.secondary_opts)}
+    known = {flag for parameter in load_command(name).params for flag in (*parameter.opts, *parameter.secondary_opts)}
     used = {word.split("=")[0] for word in own if word.startswith("--")}
     assert used <= known | {"--help"}, f"{page}: {line}"
 

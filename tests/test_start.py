@@ -42,3 +42,42 @@ def test_digits_are_the_same_where_scikit_learn_keeps_its_file_elsewhere(tmp_pat
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: elsewhere)
     again, other = load_digits()
     assert all(torch.equal(a.x, b.x) and torch.equal(a.y, b.y) for a, b in [(train, again), (test, other)])
+
+
+HEAVY = """
+import contextlib, io, sys
+def loaded():
+    return {"torch", "matplotlib", "plotly", "networkx", "sklearn"} & set(sys.modules)
+"""
+HELP = """
+from gossamer.cli.main import main
+with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()):
+    main(%r)
+"""
+
+
+def run_python(code):
+    environment = {"PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"}
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.split()
+
+
+def test_the_package_and_its_help_import_nothing_heavy():
+    assert run_python(HEAVY + "import gossamer\nprint(*loaded())") == []
+    assert run_python(HEAVY + HELP % ["--help"] + "print(*loaded())") == []
+
+
+def test_a_network_is_shown_without_matplotlib():
+    assert "matplotlib" not in run_python(HEAVY + HELP % ["network", "ring:4"] + "print(*loaded())")
+
+
+def test_public_names_survive_the_import_of_submodules():
+    code = """
+import gossamer.network.graph, gossamer.theory.bounds, gossamer.nn
+import gossamer as gm
+assert gm.network("ring:4").num_agents == 4
+assert all(hasattr(gm, name) for name in gm.__all__) and set(gm.__all__) <= set(dir(gm))
+print(gm.optim.__name__, gm.theory.__name__, callable(gm.stack), callable(gm.algorithm))
+"""
+    assert run_python(code) == ["gossamer.optim", "gossamer.theory", "True", "True"]

@@ -1,18 +1,37 @@
 """gossamer: train one model with many agents over a peer-to-peer network whose links are late."""
 
-from gossamer import optim, theory
-from gossamer.algorithms import Algorithm, Inbox, Late, Noise, Own, Past, Place, Update, Weights, algorithm, register
-from gossamer.data import Examples
-from gossamer.engine import trajectory
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
 from gossamer.errors import StabilityWarning, UserError
-from gossamer.network import Network, broadcast, check_assumption_2, discover, network
-from gossamer.nn import Stacked, stack
-from gossamer.runtime import Agent, join
-from gossamer.tasks import Task
-from gossamer.train.comparison import Comparison, compare
-from gossamer.train.result import Result
-from gossamer.train.simulate import simulate
 from gossamer.version import __version__ as __version__
+
+if TYPE_CHECKING:
+    from gossamer import optim, theory
+    from gossamer.algorithms import (
+        Algorithm,
+        Inbox,
+        Late,
+        Noise,
+        Own,
+        Past,
+        Place,
+        Update,
+        Weights,
+        algorithm,
+        register,
+    )
+    from gossamer.data import Examples
+    from gossamer.engine import trajectory
+    from gossamer.network import Network, broadcast, check_assumption_2, discover, network
+    from gossamer.nn import Stacked, stack
+    from gossamer.runtime import Agent, join
+    from gossamer.tasks import Task
+    from gossamer.train.comparison import Comparison, compare
+    from gossamer.train.result import Result
+    from gossamer.train.simulate import simulate
 
 __all__ = [
     "Agent",
@@ -47,3 +66,43 @@ __all__ = [
     "theory",
     "trajectory",
 ]
+
+# torch takes seconds to import, so each public name is imported when it is first used.
+_NAMES_OF = {
+    "gossamer.algorithms": "Algorithm Inbox Late Noise Own Past Place Update Weights algorithm register",
+    "gossamer.data": "Examples",
+    "gossamer.engine": "trajectory",
+    "gossamer.network": "Network broadcast check_assumption_2 discover network",
+    "gossamer.nn": "Stacked stack",
+    "gossamer.runtime": "Agent join",
+    "gossamer.tasks": "Task",
+    "gossamer.train.comparison": "Comparison compare",
+    "gossamer.train.result": "Result",
+    "gossamer.train.simulate": "simulate",
+}
+_MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("optim", "theory"):
+        return import_module(f"gossamer.{name}")
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'gossamer' has no attribute '{name}'")
+    value = getattr(import_module(_MODULE_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """Keeps `gossamer.network` the function: importing the sub-package of that name would replace it."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name != "network" or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -1,57 +1,74 @@
 """The entry point: commands, and the one place where errors become a line on standard error."""
 
-import functools
 import io
 import sys
 import warnings
-from collections.abc import Callable
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from gossamer.cli.algorithms import algorithms
-from gossamer.cli.bench import bench
-from gossamer.cli.bounds import bounds
-from gossamer.cli.compare import compare, demo
 from gossamer.cli.interrupt import INTERRUPTED
-from gossamer.cli.launch import launch
-from gossamer.cli.network import network
-from gossamer.cli.report import report
-from gossamer.cli.reproduce import reproduce
-from gossamer.cli.stability import stability
-from gossamer.cli.train import train
-from gossamer.cli.tune import tune
-from gossamer.cli.watch import watch
 from gossamer.errors import UserError
 from gossamer.version import __version__
 
+# A line for each command: the list of commands is printed without importing any of them.
+COMMANDS = {
+    "train": "Train one model with all agents of a network.",
+    "compare": "Compare algorithms on one task and network over several seeds.",
+    "tune": "Find a learning rate for each algorithm on held-out data.",
+    "network": "Show a network: links, clusters and mixing matrices.",
+    "algorithms": "List every algorithm, or show one with its options.",
+    "bounds": "Print the paper's bounds beside what a run measured.",
+    "stability": "Check whether an algorithm is stable at a learning rate.",
+    "demo": "Compare 7 algorithms on the paper's 8 agents.",
+    "bench": "Measure speed and memory beside other ways to train.",
+    "reproduce": "Reproduce the paper's tables and figures.",
+    "report": "Write runs as one HTML page that opens offline.",
+    "watch": "Follow a run on a live page.",
+    "launch": "Run your training script as many agents, one process each.",
+}
+
+
+class _Commands(TyperGroup):
+    """The commands by name. A command's module is imported when the command is used, as torch takes seconds."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = {name: TyperCommand(name, help=line) for name, line in COMMANDS.items()}  # stand-ins
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command itself, with its name and its arguments."""
+        name, _, rest = super().resolve_command(ctx, args)
+        return name, name and load_command(name), rest
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command, and print a line on Ctrl+C; Typer would end the program without one."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            print("gossamer: interrupted", file=sys.stderr)
+            raise typer.Exit(INTERRUPTED) from None
+
+
+def load_command(name: str) -> Any:
+    """Import a command and return it with its flags."""
+    module = import_module(f"gossamer.cli.{'compare' if name == 'demo' else name}")
+    single = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    # What follows the script of `launch` belongs to the script, flags too.
+    single.command(name, context_settings={"allow_interspersed_args": name != "launch"})(getattr(module, name))
+    return typer.main.get_command(single)
+
+
 app = typer.Typer(
     name="gossamer",
+    cls=_Commands,
     help="Train one model with many agents over a peer-to-peer network whose links are late.",
     epilog="Example: gossamer train --algorithm pc-asgd --network paper-1 --delay 20 --epochs 20 --lr 0.1",
     add_completion=False,
     rich_markup_mode="rich",
 )
-
-
-def _interruptible(command: Callable[..., None]) -> Callable[..., None]:
-    """Say a word on Ctrl+C; Typer would end the program without one."""
-
-    @functools.wraps(command)
-    def wrapper(*arguments: Any, **values: Any) -> None:
-        try:
-            command(*arguments, **values)
-        except KeyboardInterrupt:
-            print("gossamer: interrupted", file=sys.stderr)
-            raise typer.Exit(INTERRUPTED) from None
-
-    return wrapper
-
-
-for command in (train, compare, tune, network, algorithms, bounds, stability, demo, bench, reproduce, report, watch):
-    app.command()(_interruptible(command))
-# What follows the script belongs to it, flags too.
-app.command(context_settings={"allow_interspersed_args": False})(_interruptible(launch))
 
 
 @app.callback(invoke_without_command=True)  # or --version would miss a command
