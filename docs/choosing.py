@@ -8,11 +8,12 @@ import re
 import statistics
 from pathlib import Path
 
-from gossamer.paper.outcomes import Outcome, make_section
-from gossamer.paper.recipe import ALGORITHMS
+from gossamer.paper.cells import ALGORITHMS
+from gossamer.paper.outcomes import Outcome
+from gossamer.paper.pages import to_text
+from gossamer.paper.recipe import make_section
 from gossamer.paper.recipes import RECIPES
 from gossamer.paper.recommended import BASELINE, LIMITS, ROWS, UNDAMPED, WITHOUT_DELAY
-from gossamer.paper.result_page import to_text
 from gossamer.paper.scales import SCALES
 from gossamer.paper.store import Store
 

@@ -14,10 +14,9 @@ import pytest
 
 import gossamer as gm
 from gossamer.paper.atlas import charts_of
-from gossamer.paper.losses import LIMITS, losses
-from gossamer.paper.outcomes import make_section
+from gossamer.paper.recipe import make_section
 from gossamer.paper.recipes import RECIPES
-from gossamer.paper.recommended import MATCHED, OURS
+from gossamer.paper.recommended import LIMITS, MATCHED, OURS, losses
 from gossamer.paper.scales import SCALES
 from gossamer.paper.store import Store
 from pages import HEADING, ROOT, blocks

@@ -5,14 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.paper import toy_result
+from gossamer.paper import toy_page
 from gossamer.paper.figures import draw
 from gossamer.paper.judge import judge
-from gossamer.paper.outcomes import USUAL_SPREAD, Outcome, leading, make_section, sections_of
+from gossamer.paper.outcomes import USUAL_SPREAD, Outcome
 from gossamer.paper.overview import write_summary
+from gossamer.paper.pages import write_page
 from gossamer.paper.printed import FIRST
+from gossamer.paper.recipe import leading, make_section, sections_of
 from gossamer.paper.recipes import RECIPES
-from gossamer.paper.result_page import write_page
 from gossamer.paper.scales import SCALES
 from gossamer.paper.store import Store, read_records
 from gossamer.paper.table_1 import to_table_1
@@ -263,8 +264,8 @@ def short_toy(monkeypatch):
         calls.append(seeds)
         return run_toy(seeds, 60, (1,), on_case)
 
-    monkeypatch.setattr(toy_result, "run_toy", run)
-    monkeypatch.setattr(toy_result, "STEPS", 60)
+    monkeypatch.setattr(toy_page, "run_toy", run)
+    monkeypatch.setattr(toy_page, "STEPS", 60)
     monkeypatch.setattr("gossamer.paper.toy_figures.write_toy_figures", lambda rows, folder: [])
     return calls
 
@@ -276,7 +277,7 @@ def test_the_simple_functions_are_run_once_and_written(command, short_toy, tmp_p
     assert again["pages"] == first["pages"] and short_toy == [1]
     assert "[toy](toy.md) (of " in (tmp_path / "results/README.md").read_text()
     (tmp_path / "results/data/toy.json").write_text("[{")
-    assert toy_result.stored_toy(tmp_path / "results") == []
+    assert toy_page.stored_toy(tmp_path / "results") == []
 
 
 def test_the_simple_functions_end_at_the_time_limit(command, short_toy, tmp_path):

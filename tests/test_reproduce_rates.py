@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossamer.paper.cells import Cell
-from gossamer.paper.outcomes import make_section
+from gossamer.paper.pages import to_page
 from gossamer.paper.rates import STEPS, Missing, Rates
+from gossamer.paper.recipe import make_section
 from gossamer.paper.recipes import RECIPES
-from gossamer.paper.result_page import to_page
 from gossamer.paper.scales import SCALES, Setting, at_length, settings_for
 from gossamer.paper.store import Store
 from reproducing import cells_of, record

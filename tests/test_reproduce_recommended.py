@@ -5,20 +5,22 @@ import dataclasses
 import pytest
 
 from gossamer.paper.judge import judge
-from gossamer.paper.losses import LIMITS, losses_table
 from gossamer.paper.losses_view import draw_losses
-from gossamer.paper.outcomes import Outcome, Section
+from gossamer.paper.outcomes import Outcome
 from gossamer.paper.overview import to_summary
+from gossamer.paper.pages import to_page
+from gossamer.paper.recipe import Section
 from gossamer.paper.recipes import RECIPES
 from gossamer.paper.recommended import (
     AT_THE_CEILINGS_RATE,
     CEILING,
+    LIMITS,
     MATCHED,
     OURS,
     WITHOUT_DELAY,
+    losses_table,
     recommended_table,
 )
-from gossamer.paper.result_page import to_page
 from gossamer.paper.scales import SCALES
 from reproducing import record
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from gossamer.cli.interrupt import Interrupt
-from gossamer.cli.reproduce_view import time_left
+from gossamer.cli.reproduce import time_left
 from gossamer.paper import make_run as runs
 from gossamer.paper.campaign import Campaign, unique
 from gossamer.paper.cells import chosen

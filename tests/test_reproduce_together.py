@@ -7,9 +7,8 @@ import time
 from collections import Counter
 
 from gossamer.paper import campaign as campaigns
-from gossamer.paper.campaign import Campaign, unique
+from gossamer.paper.campaign import Campaign, claim, forget, unique
 from gossamer.paper.cells import chosen
-from gossamer.paper.claims import claim, forget
 from gossamer.paper.store import Store, read_records
 from reproducing import TINY, cells_of, made_up, record
 
@@ -52,7 +51,7 @@ def test_programs_share_the_runs_and_all_end_with_all_of_them(tmp_path, monkeypa
 
 
 def test_a_claim_ends_with_the_program_that_holds_it(tmp_path):
-    code = "import sys, pathlib, time; from gossamer.paper.claims import claim\n"
+    code = "import sys, pathlib, time; from gossamer.paper.campaign import claim\n"
     code += "with claim(pathlib.Path(sys.argv[1]), 'a'): print(flush=True); time.sleep(600)"
     with subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE) as other:
         assert other.stdout is not None and other.stdout.readline()

@@ -1,6 +1,7 @@
 """All runs of some results, in the order that decides most first: one seed of every cell, then the next seed.
 
 Several programs may work on one folder: each takes runs that no other is making, and all end when all runs are there.
+A claim on a run is a lock of the operating system: it ends with the program that holds it.
 """
 
 import dataclasses
@@ -8,14 +9,15 @@ import functools
 import math
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from filelock import FileLock, Timeout
 
 from gossamer.engine.training import OnStep, Stop
 from gossamer.paper.cells import Cell, key_of
-from gossamer.paper.claims import claim, forget
 from gossamer.paper.make_run import Job, Stopped, make_run
 from gossamer.paper.rates import Missing, Rates
 from gossamer.paper.scales import Scale
@@ -138,6 +140,27 @@ class Campaign:
                 kind = _kind(record["settings"])
                 paces[kind] = min(_pace(record), paces.get(kind, math.inf))
         return paces
+
+
+@contextmanager
+def claim(folder: Path, name: str) -> Iterator[bool]:
+    """Say whether what has this name is ours until the block ends; nobody waits for another."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / f"{name}.lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
+
+
+def forget(folder: Path, name: str) -> None:
+    """Remove the file of a claim on something that is done: whoever waits for it finds it done."""
+    (folder / f"{name}.lock").unlink(missing_ok=True)
 
 
 def _wait(stop: Stop) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gossamer.algorithms import algorithm_class
+from gossamer.paper.scales import Scale, Setting, settings_for, skewed_trial, trial_settings
 from gossamer.report.repeat_command import changed_options, train_command
 from gossamer.run.plan import DEFAULT_DELAY
 from gossamer.run.settings import RECORDED, SETTING_NAMES, Settings
@@ -29,6 +30,25 @@ _ALWAYS = (
 )
 _DEFAULTS = Settings()
 KEY_LENGTH = 12
+
+# Rows by the names that the paper and the pages use.
+ALGORITHMS = {
+    "PC-ASGD": "pc-asgd/theta=pv",
+    "P-ASGD": "p-asgd",
+    "C-ASGD": "c-asgd",
+    "D-ASGD": "d-asgd",
+    "AD-PSGD": "ad-psgd",
+    "DC-S3GD": "dc-s3gd",
+    "DASGD-IS": "dasgd-is",
+    "Adaptive Braking": "adaptive-braking",
+    "DM-ASGD": "dm-asgd",
+    "synchronous": "sync",
+    "PC-ASGD, descent": "pc-asgd/theta=pv/criterion=descent",
+    "PC-ASGD, theta 0.3": "pc-asgd/theta=0.3",
+}
+FAMILY = ("PC-ASGD", "D-ASGD", "C-ASGD", "P-ASGD")
+CEILING = "synchronous"
+BEYOND = (CEILING, "DM-ASGD", "PC-ASGD, descent", "PC-ASGD, theta 0.3")  # rows that the paper lacks
 
 
 def essence(settings: Settings) -> dict[str, Any]:
@@ -102,3 +122,19 @@ def with_found(settings: Settings, lr: float, momentum: float, server_momentum: 
 def chosen(cells: list[Cell], only: list[str]) -> list[Cell]:
     """Return the cells whose label contains all of these texts, in whichever case."""
     return [cell for cell in cells if all(text.lower() in cell.label.lower() for text in only)]
+
+
+def make_cell(scale: Scale, protocol: str, where: Setting, row: str, column: str, text: str = "") -> Cell:
+    """Return the cell of an algorithm: by its row's name, or by a text such as 'pc-asgd/theta=uniform'."""
+    text = text or ALGORITHMS[row]
+    settings = settings_for(scale, protocol, where, text)
+    cell = Cell(row, column, protocol, settings, extra=row in BEYOND)
+    if protocol != "tuned":
+        return cell
+    tune_on, refine_on = trial_settings(scale, where, text), skewed_trial(scale, where, text)
+    return dataclasses.replace(cell, tune_on=tune_on, refine_on=refine_on)
+
+
+def has_case(scale: Scale, model: str, data: str) -> bool:
+    """Whether a scale has something that stands for this model and data."""
+    return model in scale.models and data in scale.tasks

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from gossamer.paper.recipe import BEYOND, FAMILY
+from gossamer.paper.cells import BEYOND, FAMILY
 from gossamer.report.style import COLOURS, DASHES, MARKERS
 
 MAIN_ROWS = (*FAMILY, *BEYOND)

@@ -7,8 +7,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from gossamer.paper.looks import look_of
-from gossamer.paper.losses import losses_by_row
-from gossamer.paper.outcomes import Section
+from gossamer.paper.recipe import Section
+from gossamer.paper.recommended import losses_by_row
 from gossamer.report.style import DPI, GREY
 
 TITLE = "points lost to the synchronous run, seed by seed"

@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from gossamer.paper.atlas import nearest_table
+from gossamer.paper.cells import CEILING
 from gossamer.paper.judge import has_verdict, judge, notes_on, sentence_of
-from gossamer.paper.outcomes import Section, leading, sections_of
 from gossamer.paper.printed import FIRST
-from gossamer.paper.recipe import CEILING
+from gossamer.paper.recipe import Section, leading, sections_of
 from gossamer.paper.recipes import RECIPES
 from gossamer.paper.recommended import recommended_table
 from gossamer.paper.statements import LEGEND, find_statements, to_table
 from gossamer.paper.store import Store
-from gossamer.paper.toy_result import toy_counts
+from gossamer.paper.toy_page import toy_counts
 from gossamer.paper.verdict import FAILS, HOLDS, OPEN, ORDER, Verdict, counted
 from gossamer.state.checkpoint import write_text
 

@@ -1,38 +1,16 @@
-"""What a result of the paper consists of: its cells, the printed numbers, and what they are said to show."""
+"""A result of the paper (its cells, the printed numbers, its claims) and what the stored runs say about it."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from gossamer.paper.cells import Cell
+from gossamer.paper.outcomes import Outcome
 from gossamer.paper.printed import Place, Reported
-from gossamer.paper.scales import (
-    PROTOCOLS,
-    Scale,
-    Setting,
-    settings_for,
-    skewed_trial,
-    trial_settings,
-)
-
-# Rows by the names that the paper and the pages use.
-ALGORITHMS = {
-    "PC-ASGD": "pc-asgd/theta=pv",
-    "P-ASGD": "p-asgd",
-    "C-ASGD": "c-asgd",
-    "D-ASGD": "d-asgd",
-    "AD-PSGD": "ad-psgd",
-    "DC-S3GD": "dc-s3gd",
-    "DASGD-IS": "dasgd-is",
-    "Adaptive Braking": "adaptive-braking",
-    "DM-ASGD": "dm-asgd",
-    "synchronous": "sync",
-    "PC-ASGD, descent": "pc-asgd/theta=pv/criterion=descent",
-    "PC-ASGD, theta 0.3": "pc-asgd/theta=0.3",
-}
-FAMILY = ("PC-ASGD", "D-ASGD", "C-ASGD", "P-ASGD")
-CEILING = "synchronous"
-BEYOND = (CEILING, "DM-ASGD", "PC-ASGD, descent", "PC-ASGD, theta 0.3")  # rows that the paper lacks
+from gossamer.paper.rates import Rates
+from gossamer.paper.scales import PROTOCOLS, SCALES, Scale
+from gossamer.paper.store import Record, Store
 
 
 @dataclass(frozen=True)
@@ -63,22 +41,102 @@ class Recipe:
         return sorted(cells, key=lambda cell: cell.extra)
 
 
-def make_cell(scale: Scale, protocol: str, where: Setting, row: str, column: str, text: str = "") -> Cell:
-    """Return the cell of an algorithm: by its row's name, or by a text such as 'pc-asgd/theta=uniform'."""
-    text = text or ALGORITHMS[row]
-    settings = settings_for(scale, protocol, where, text)
-    cell = Cell(row, column, protocol, settings, extra=row in BEYOND)
-    if protocol != "tuned":
-        return cell
-    tune_on, refine_on = trial_settings(scale, where, text), skewed_trial(scale, where, text)
-    return dataclasses.replace(cell, tune_on=tune_on, refine_on=refine_on)
-
-
-def has_case(scale: Scale, model: str, data: str) -> bool:
-    """Whether a scale has something that stands for this model and data."""
-    return model in scale.models and data in scale.tasks
-
-
 def beats(row: str, rows: tuple[str, ...], columns: tuple[str, ...]) -> tuple[Claim, ...]:
     """Return the claims that a row is above all others of these columns."""
     return tuple(Claim((row, column), (other, column)) for column in columns for other in rows if other != row)
+
+
+@dataclass(frozen=True)
+class Section:
+    """One scale and protocol of a result: all its cells, and the outcomes of those that were run."""
+
+    recipe: Recipe
+    scale: Scale
+    protocol: str
+    cells: list[Cell]
+    outcomes: dict[Place, Outcome]
+    elsewhere: dict[Place, tuple[str, Outcome]] = field(default_factory=dict)  # what was run at another scale
+
+    @property
+    def about(self) -> str:
+        """What is trained, and for how long: in a few words where all cells are alike."""
+        kinds = {(cell.settings.model, cell.settings.task, cell.settings.epochs) for cell in self.cells}
+        if len(kinds) > 1:
+            return self.scale.about
+        ((model, task, epochs),) = kinds
+        place_of = next(name for name, stands_in in self.scale.models.items() if stands_in == model)
+        return f"{model} in place of {place_of}, {task}, {epochs} epochs"
+
+    @property
+    def rows(self) -> list[str]:
+        """In the order of the recipe."""
+        return list(dict.fromkeys(cell.row for cell in self.cells))
+
+    @property
+    def columns(self) -> list[str]:
+        """In the order of the recipe, or by their numbers where those are what counts."""
+        columns = list(dict.fromkeys(cell.column for cell in self.cells))
+        if self.recipe.kind not in ("delays", "sizes", "atlas"):
+            return columns
+        kinds = [number_in(name)[0] for name in columns]
+        return sorted(columns, key=lambda name: (kinds.index(number_in(name)[0]), number_in(name)[1]))
+
+    def environments(self) -> list[str]:
+        """Say on what the runs were made."""
+        runs = [record for outcome in self.outcomes.values() for record in outcome.records]
+        return sorted({_environment(record) for record in runs})
+
+
+def number_in(text: str) -> tuple[str, int]:
+    """Return ' iid' and 5 of 'tau 5, iid'; the number is -1 where there is none."""
+    digits = "".join(character for character in text.split(",")[0] if character.isdigit())
+    return text.partition(",")[2], int(digits) if digits else -1
+
+
+def _environment(record: Record) -> str:
+    versions: dict[str, Any] = record.get("versions", {})
+    told = ", ".join(f"{name} {version}" for name, version in versions.items())
+    return f"{record.get('device')}, {record.get('precision')}, {told}"
+
+
+def make_section(recipe: Recipe, scale: Scale, protocol: str, store: Store) -> Section:
+    """Look up everything that is stored of one scale and protocol."""
+    rates, outcomes = Rates(scale, store), {}
+    cells = recipe.cells_of(scale, [protocol])
+    for cell in cells:
+        found = rates.so_far(cell)
+        records = [] if found is None else store.seeds_of(found.key)
+        if found is not None and records:
+            outcomes[cell.row, cell.column] = Outcome(found, records)
+    return Section(recipe, scale, protocol, cells, outcomes)
+
+
+def sections_of(recipe: Recipe, store: Store) -> list[Section]:
+    """Return what is there of a result, the largest scale first; smoke only where there is nothing else."""
+    scales = [scale for scale in reversed(SCALES.values()) if scale.name in store.scales]
+    made = [make_section(recipe, scale, protocol, store) for scale in scales for protocol in recipe.protocols]
+    sections = [dataclasses.replace(each, elsewhere=_elsewhere(each, made)) for each in made if each.outcomes]
+    larger = [section for section in sections if section.scale.name != "smoke"]
+    return larger or sections
+
+
+def leading(sections: Sequence[Section]) -> list[Section]:
+    """Return the sections of the scale with the most places, of equal ones the larger.
+
+    A few runs at a large scale do not outweigh a smaller one where everything was run.
+    """
+    places: dict[str, int] = {}
+    for section in sections:
+        places[section.scale.name] = places.get(section.scale.name, 0) + len(section.outcomes)
+    most = max(places, key=lambda name: places[name], default=None)  # of equal ones the first, which is the larger
+    return [section for section in sections if section.scale.name == most]
+
+
+def _elsewhere(section: Section, others: list[Section]) -> dict[Place, tuple[str, Outcome]]:
+    """Return what other scales have of the same protocol, of several the largest."""
+    return {
+        place: (other.scale.name, outcome)
+        for other in reversed(others)
+        if other.protocol == section.protocol and other.scale is not section.scale
+        for place, outcome in other.outcomes.items()
+    }

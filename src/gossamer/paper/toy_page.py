@@ -1,12 +1,20 @@
-"""The page about the simple functions: what was run, the pictures, each claim of the paper, and all numbers."""
+"""The simple functions as a result: run, kept in OUT/data/toy.json, and written as a page with a verdict a claim."""
 
 import itertools
+import json
 import statistics
 import textwrap
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from gossamer.paper.toy import APART, CLUSTERS, PRINTED_LR, Row
+from gossamer.engine.training import Stop
+from gossamer.paper.make_run import Stopped
+from gossamer.paper.toy import APART, CLUSTERS, PRINTED_LR, STEPS, Row, run_toy
+from gossamer.run.folder import to_json
+from gossamer.state.checkpoint import write_text
 
 FORM = "derived"
 TIGHT = 10.0  # a bound this many times the truth is no longer near it
@@ -32,7 +40,7 @@ HEADINGS = (
 
 
 @dataclass(frozen=True)
-class Claim:
+class ToyClaim:
     """Something that the paper says, whether these runs agree, and the numbers that decide."""
 
     text: str
@@ -51,7 +59,7 @@ def toy_page(results: Sequence[Row], images: str = "") -> str:
     return "\n".join(lines)
 
 
-def claims(results: Sequence[Row]) -> list[Claim]:
+def claims(results: Sequence[Row]) -> list[ToyClaim]:
     """Return the verdicts, each computed from the rows."""
     found = [_printed_step(results), _condition(results)]
     for name in _names(results):
@@ -68,7 +76,7 @@ def claims(results: Sequence[Row]) -> list[Claim]:
     return [*found, _valid(results)]
 
 
-def _printed_step(results: Sequence[Row]) -> Claim:
+def _printed_step(results: Sequence[Row]) -> ToyClaim:
     rows = [row for row in results if row["scale"] == 1 and row["lr"] == PRINTED_LR]
     parts = []
     for name in _names(rows):
@@ -80,10 +88,10 @@ def _printed_step(results: Sequence[Row]) -> Claim:
         limit = min(row["theorem_step_limit"] for row in own)
         parts.append(f"for {name.capitalize()} the theorem's limit 1/gamma is {limit:.2g} ({said})")
     verdict = _verdict([row["lr"] < row["theorem_step_limit"] for row in rows])
-    return Claim(f"A fixed step size according to Theorem 2, {PRINTED_LR:g}.", verdict, "; ".join(parts))
+    return ToyClaim(f"A fixed step size according to Theorem 2, {PRINTED_LR:g}.", verdict, "; ".join(parts))
 
 
-def _condition(results: Sequence[Row]) -> Claim:
+def _condition(results: Sequence[Row]) -> ToyClaim:
     """Theorem 2 asks for nothing but a step below 1/gamma."""
     allowed = [row for row in results if row["lr"] < row["theorem_step_limit"]]
     diverged = [row for row in allowed if row["status"] != "finished"]
@@ -94,10 +102,10 @@ def _condition(results: Sequence[Row]) -> Claim:
     for lam in sorted({row["lam"] for row in unscaled}, reverse=True):
         fates = [row["status"] != "finished" for row in unscaled if row["lam"] == lam]
         because += f"; unscaled with lambda = {lam:g}, {sum(fates)} of {len(fates)} diverged"
-    return Claim("A step below 1/gamma is enough, whatever the delay.", _verdict([not diverged]), because)
+    return ToyClaim("A step below 1/gamma is enough, whatever the delay.", _verdict([not diverged]), because)
 
 
-def _converges(name: str, rows: Sequence[Row]) -> Claim:
+def _converges(name: str, rows: Sequence[Row]) -> ToyClaim:
     left = {row["delay"]: row["final_gradient_squared"] / row["gradient_squared"][0] for row in rows}
     stuck = [delay for delay, share in left.items() if share > GONE]
     because = f"in the last tenth ‖∇F‖² over the first one is {_each(left, '.2g')}"
@@ -105,10 +113,10 @@ def _converges(name: str, rows: Sequence[Row]) -> Claim:
     distance = statistics.fmean(row["distance_to_minimum"] for row in rows)
     because += f"; the agents end {distance:.2f} from the minimum, on average over delays"
     verdict = _verdict([delay not in stuck for delay in left])
-    return Claim(f"{name.capitalize()}: the trajectories converge.", verdict, because)
+    return ToyClaim(f"{name.capitalize()}: the trajectories converge.", verdict, because)
 
 
-def _grows_with_delay(name: str, rows: Sequence[Row]) -> Claim:
+def _grows_with_delay(name: str, rows: Sequence[Row]) -> ToyClaim:
     """Look at the mean over a run, most of which is its beginning, and at what is left at its end.
 
     Seeds share start and noise between delays, so that they are compared one by one: a difference of means that not
@@ -123,29 +131,29 @@ def _grows_with_delay(name: str, rows: Sequence[Row]) -> Claim:
         said = f"{sum(grows)} of {len(grows)} steps to the next delay"
         parts.append(f"{title} ‖∇F‖² is {_each(means, '.3g')}, and grows in every seed at {said}")
     text = f"{name.capitalize()}: when delay is large, the squared norm of the gradient is large."
-    return Claim(text, _verdict(answers), "; ".join(parts))
+    return ToyClaim(text, _verdict(answers), "; ".join(parts))
 
 
-def _tight(name: str, rows: Sequence[Row]) -> Claim:
+def _tight(name: str, rows: Sequence[Row]) -> ToyClaim:
     ratios = {row["delay"]: row["bounds"][FORM]["value"] / row["average_gradient_squared"] for row in rows}
     trivial = sum(row["bounds"][FORM]["value"] > row["largest_gradient_squared"] for row in rows)
     because = f"the bound over the mean is {_each(ratios, '.2g')}; at {trivial} of {len(rows)} delays it is above the"
     because += " largest ‖∇F‖² of the whole run"
     verdict = _verdict([ratio < TIGHT for ratio in ratios.values()])
-    return Claim(f"{name.capitalize()}: the results are nearly tight asymptotically.", verdict, because)
+    return ToyClaim(f"{name.capitalize()}: the results are nearly tight asymptotically.", verdict, because)
 
 
-def _mild(text: str, what: str, values: dict[int, float]) -> Claim:
+def _mild(text: str, what: str, values: dict[int, float]) -> ToyClaim:
     factor = max(values.values()) / min(values.values())
     because = f"the largest of the {what} is {factor:.3g} times the smallest ({_each(values, '.3g')})"
-    return Claim(f"Rastrigin: {text}.", _verdict([factor < MILD]), because)
+    return ToyClaim(f"Rastrigin: {text}.", _verdict([factor < MILD]), because)
 
 
-def _valid(results: Sequence[Row]) -> Claim:
+def _valid(results: Sequence[Row]) -> ToyClaim:
     rows = [row for row in results if row["bounds"][FORM]["value"] is not None]
     kept = sum(row["average_gradient_squared"] <= row["bounds"][FORM]["value"] for row in rows)
     because = f"so it is in {kept} of the {len(rows)} cases that have a bound; {len(results) - len(rows)} have none"
-    return Claim("The mean squared gradient stays below the bound.", _verdict([kept == len(rows)]), because)
+    return ToyClaim("The mean squared gradient stays below the bound.", _verdict([kept == len(rows)]), because)
 
 
 def _setting(results: Sequence[Row]) -> str:
@@ -237,3 +245,66 @@ def _delays(delays: Sequence[int]) -> str:
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}"
+
+
+PICTURES = "toy"
+DIGITS = 5  # of a number that is kept
+
+
+def make_toy(seeds: int, folder: Path, stop: Stop, on_case: Callable[[int, int], None]) -> None:
+    """Run the functions and keep the rows, unless that was done with as many seeds; raise Stopped when told to."""
+    rows = stored_toy(folder)
+    if rows and rows[0]["seeds"] >= seeds and rows[0]["steps"] == STEPS:
+        return
+
+    def tell(done: int, cases: int) -> None:
+        on_case(done, cases)
+        if reason := stop():
+            raise Stopped(str(reason))
+
+    rows = run_toy(seeds, on_case=tell)
+    path = folder / "data" / "toy.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, "[\n" + ",\n".join(to_json(_short(row)) for row in rows) + "\n]\n")
+
+
+def write_toy(folder: Path) -> list[Path]:
+    """Write page and pictures of what was run, and return the paths."""
+    rows = stored_toy(folder)
+    if not rows:
+        return []
+    from gossamer.paper.toy_figures import write_toy_figures  # matplotlib is slow to import
+
+    pictures = write_toy_figures(rows, folder / PICTURES)
+    page = folder / "toy.md"
+    write_text(page, toy_page(rows, f"{PICTURES}/"))
+    return [page, *pictures]
+
+
+def toy_counts(folder: Path) -> str:
+    """Say how many of the paper's statements about the functions hold."""
+    rows = stored_toy(folder)
+    if not rows:
+        return ""
+    counts = Counter(claim.verdict.lower() for claim in claims(rows))
+    listed = [f"'{word}': {number}" for word, number in counts.most_common()]
+    return f"of {counts.total()} statements {', '.join(listed)}"
+
+
+def stored_toy(folder: Path) -> list[Row]:
+    """Return what was run before, or nothing when that is not there or damaged."""
+    try:
+        rows = json.loads((folder / "data" / "toy.json").read_text(encoding="utf-8"))
+        whole = all({"function", "delay", "seeds", "steps"} <= set(row) for row in rows)
+    except (OSError, ValueError, TypeError):
+        return []
+    return rows if whole and isinstance(rows, list) else []
+
+
+def _short(value: Any) -> Any:
+    """Return a value with few digits, whatever it is made of."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, dict):
+        return {key: _short(item) for key, item in value.items()}
+    return [_short(item) for item in value] if isinstance(value, list | tuple) else value

@@ -8,9 +8,10 @@ import math
 import statistics
 from dataclasses import dataclass
 
-from gossamer.paper.outcomes import USUAL_SPREAD, Outcome, Section
+from gossamer.paper.cells import CEILING
+from gossamer.paper.outcomes import USUAL_SPREAD, Outcome
 from gossamer.paper.printed import CHOICE_SHARES, EXTRA_TIME
-from gossamer.paper.recipe import CEILING, Claim
+from gossamer.paper.recipe import Claim, Section
 
 HOLDS, ORDER, FAILS, OPEN = "holds", "holds in order but not in size", "does not hold", "not run"
 NEAR_SHARE, NEAR_TIME = 0.05, 0.05
