@@ -1,4 +1,4 @@
-"""The tables of choosing.md, from stored results: `python docs/choosing.py` writes them anew.
+"""Write the tables of choosing.md from stored results: `python docs/choosing.py`.
 
 CIFAR-10: the runs in results/data, as `gossamer reproduce` stores them. Digits: the two tables that `gossamer compare`
 wrote into results/digits-delay-20.md.
@@ -20,16 +20,16 @@ from gossamer.paper.store import Store
 FOLDER = Path(__file__).parent
 PAGE = FOLDER / "choosing.md"
 DIGITS = FOLDER / "results" / "digits-delay-20.md"
-CIFAR = "PreResNet-110, CIFAR-10, 8 agents"  # at scale quick PreResNet-20 stands for PreResNet-110
+CIFAR = "PreResNet-110, CIFAR-10, 8 agents"  # at scale quick this is PreResNet-20
 RESULTS = ("fig-delay", "table-2", "table-3")
-# Headings here, and the results' own.
+# Column headings of this page -> column names of the results.
 COLUMNS = {
     "delay 5": "tau 5",
     "delay 20": CIFAR,
     "delay 60": "tau 60",
     "delay 20, 20 agents": "PreResNet-110, CIFAR-10, 20 agents",
 }
-# The same for results/recommended.md.
+# The same for the columns of results/recommended.md.
 TUNED = {
     f"{data}, delay {delay}": f"preresnet:20, 30 epochs, {part}, tau {delay}"
     for data, part in (("equal data", "iid"), ("skewed", "dirichlet:0.3"))
@@ -82,7 +82,7 @@ def digits_table() -> str:
 
 
 def filled(page: str) -> str:
-    """Return the page with all tables as they are now."""
+    """Return the page with its tables renewed."""
     for name, table in (("tuned", tuned_table()), ("cifar", cifar_table()), ("digits", digits_table())):
         begin, end = f"<!-- {name}: written by docs/choosing.py -->\n", "<!-- end -->"
         before, _, rest = page.partition(begin)
