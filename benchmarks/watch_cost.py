@@ -22,9 +22,9 @@ from pathlib import Path
 
 import torch
 
+from gossamer.engine.training import Training
 from gossamer.run.folder import RunFolder
 from gossamer.run.settings import make_settings
-from gossamer.engine.training import Training
 
 BLOCK = 2.0  # seconds watched, then not watched
 SETTINGS = {"algorithm": "pc-asgd", "network": "clusters:3,5", "delay": "20", "epochs": 1_000_000, "eval_every": 100}

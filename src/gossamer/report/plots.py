@@ -3,9 +3,12 @@
 Figures are made without pyplot: no window opens, and the caller's backend and open figures stay as they are.
 """
 
+import io
+import statistics
 import textwrap
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
@@ -17,8 +20,6 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from gossamer.errors import UserError, unknown_name
 from gossamer.network import Network
 from gossamer.report.network_layout import Layout, late_label, late_links, lay_out, network_title
-from gossamer.report.picture import Picture
-from gossamer.report.ranking import draw_ranking
 from gossamer.report.runs import (
     QUANTITIES,
     Curve,
@@ -44,6 +45,16 @@ from gossamer.report.style import (
     styled,
 )
 from gossamer.shapes import Bool, Tensor
+
+
+class Picture(Figure):
+    """A figure that a notebook shows by itself, without pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        file = io.BytesIO()
+        self.savefig(file, format="png", dpi=80, facecolor="white", pil_kwargs={"optimize": True})
+        return file.getvalue()
+
 
 PICTURES = ("accuracy", "loss", "consensus", "predict")  # the curves among what write_plots writes
 
@@ -244,3 +255,38 @@ def _links_on(
     lines = LineCollection(segments, colors=colour, linestyles=[dashes], linewidths=width, label=label, zorder=1)
     axes.add_collection(lines)
     return [Line2D([], [], color=colour, linestyle=dashes, linewidth=width, label=f"{label} ({len(pairs)})")]
+
+
+@styled
+def draw_ranking(runs: Sequence[Run]) -> Figure:
+    """Draw the last accuracies of each label: a dot a seed, a bar at the mean; crosses ended early."""
+    check_drawable(runs)
+    ends = {label: [run for run in runs if run.label == label] for label in labels_of(runs)}
+    means = {label: statistics.fmean(_accuracy(run) for run in of_label) for label, of_label in ends.items()}
+    order = sorted(ends, key=lambda label: means[label])
+    figure = Figure(figsize=(8, 1.4 + 0.27 * len(order)), dpi=DPI, layout="constrained")
+    axes = figure.add_subplot()
+    for row, label in enumerate(order):
+        whole = [_accuracy(run) for run in ends[label] if not run.diverged]
+        broken = [_accuracy(run) for run in ends[label] if run.diverged]
+        axes.plot(whole, [row] * len(whole), "o", color=COLOURS[2], alpha=0.55, markersize=5, markeredgewidth=0)
+        axes.plot(broken, [row] * len(broken), "X", color=LATE, markersize=7)
+        axes.plot([means[label]], [row], "|", color=COLOURS[0], markersize=13, markeredgewidth=2)
+    axes.set_yticks(range(len(order)), [_name(ends[label][0]) for label in order])
+    axes.set_ylim(-0.7, len(order) - 0.3)
+    axes.grid(visible=True, axis="both")
+    axes.set_xlabel("last test accuracy in %, mean over agents")
+    axes.set_title(" · ".join(conditions(runs)[:2]))
+    note: dict[str, Any] = {"ha": "right", "va": "bottom", "color": GREY, "fontsize": 9}
+    axes.text(1, 0, "dots: seeds, bars: means ", transform=axes.transAxes, **note)
+    return figure
+
+
+def _accuracy(run: Run) -> float:
+    return 100 * statistics.fmean(run.history[-1]["accuracy"])
+
+
+def _name(run: Run) -> str:
+    """Return the label with the learning rate that belongs to it."""
+    rate = run.summary.get("lr")
+    return run.label.replace("/", " ") if rate is None else f"{run.label.replace('/', ' ')}   lr {rate:g}"
