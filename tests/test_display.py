@@ -9,7 +9,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import gossamer as gm
-from gossamer.report.network_html import LATE
+from gossamer.report.network_picture import LATE
 from gossamer.train import progress as progress_module
 from gossamer.train.notebook_html import bar, sparkline, table
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 import gossamer as gm
 from gossamer.errors import UserError
-from gossamer.report.network_layout import lay_out
+from gossamer.report.network_picture import lay_out
 from gossamer.report.plots import draw_curves, draw_network, draw_overview, draw_ranking, write_plots
 from gossamer.report.runs import Run
 from gossamer.report.style import COLOURS, DASHES, MARKERS

@@ -173,7 +173,7 @@ class Network:
         }
 
     def _repr_html_(self) -> str:
-        from gossamer.report.network_html import to_html  # which draws what is made here
+        from gossamer.report.network_picture import to_html  # which draws what is made here
 
         return to_html(self)
 

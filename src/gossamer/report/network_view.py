@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gossamer.network import Network, PerLink
-from gossamer.report.network_layout import late_label, late_links, lay_out, network_title
+from gossamer.report.network_picture import late_label, late_links, lay_out, network_title
 from gossamer.report.numbers import tidy
 from gossamer.report.read_runs import RunRecord
 

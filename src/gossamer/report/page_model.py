@@ -6,7 +6,7 @@ from typing import Any
 
 from gossamer.report.curves import axes_of, charts_of, places
 from gossamer.report.grouping import Setting, commands_of, configuration_table, settings_of, text_of
-from gossamer.report.network_layout import network_title
+from gossamer.report.network_picture import network_title
 from gossamer.report.network_view import drawings_of, latest_ages, mean_ages
 from gossamer.report.numbers import as_list, mean, thinned, tidy, tidy_all
 from gossamer.report.read_runs import Row, RunRecord

@@ -19,7 +19,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from gossamer.errors import UserError, unknown_name
 from gossamer.network import Network
-from gossamer.report.network_layout import Layout, late_label, late_links, lay_out, network_title
+from gossamer.report.network_picture import Layout, late_label, late_links, lay_out, network_title
 from gossamer.report.runs import (
     QUANTITIES,
     Curve,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gossamer.errors import UserError
-from gossamer.report.network_layout import short as short
+from gossamer.report.network_picture import short as short
 
 # A run with any other status ended because a loss was not finite.
 ORDERLY = ("finished", "interrupted", "time limit")

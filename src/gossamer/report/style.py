@@ -4,8 +4,8 @@ import functools
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
-from gossamer.report.network_html import FILLS as FILLS
-from gossamer.report.network_html import LATE as LATE
+from gossamer.report.network_picture import FILLS as FILLS
+from gossamer.report.network_picture import LATE as LATE
 
 DPI = 150
 OVERVIEW_DPI = 120  # it is wide
