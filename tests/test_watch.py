@@ -14,10 +14,10 @@ import pytest
 from flight import SOURCE
 from gossamer.errors import UserError
 from gossamer.report.watch import follow
-from gossamer.report.watch.find import newest_run
 from gossamer.report.watch.follow import Follower
 from gossamer.report.watch.health import Health
 from gossamer.report.watch.live import seconds_left
+from gossamer.report.watch.watched_folder import newest_run
 from gossamer.run.status import StatusFile
 from runs import begin, outcome
 from waiting import until

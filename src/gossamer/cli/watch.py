@@ -43,9 +43,9 @@ def watch(
     """
     try:
         from gossamer.report.html_page import plotly_script
-        from gossamer.report.watch.find import newest_run
         from gossamer.report.watch.follow import Follower
         from gossamer.report.watch.page_server import Server, check_place, listener, url_of
+        from gossamer.report.watch.watched_folder import newest_run
     except ImportError as error:
         missing = error.name or "starlette"
         raise UserError(f"the page needs {missing}, which is not installed; pip install {missing}") from None

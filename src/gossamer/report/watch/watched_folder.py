@@ -1,13 +1,13 @@
-"""The folder of `gossamer launch` as a record like any run's: who the agents are, and samples of what they said."""
+"""Which run to follow: the folder that was named, or the newest one."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 from gossamer.errors import UserError
-from gossamer.report.read_runs import FolderError, Row, RunRecord
+from gossamer.report.read_runs import FolderError, Row, RunRecord, read_run
 from gossamer.run.agent_folder import read_rows
-from gossamer.run.status import read_status
+from gossamer.run.status import STATUS_FILE, read_status
 from gossamer.runtime.environment import FIELDS, Run
 
 NOTE = "launch.json"  # which launch writes before it starts anything
@@ -74,3 +74,34 @@ def _as_sampled(run: dict[str, Any]) -> dict[str, Any]:
 
 def _any(values: list[list[Any]]) -> bool:
     return any(value is not None for of_one in values for value in of_one)
+
+
+RUNS = Path("runs")  # where train and launch make their folders
+KINDS = ("config.toml", NOTE)  # one of which every run's folder has
+SIGNS = (STATUS_FILE, "metrics.jsonl", *KINDS)  # files that tell when a run was last heard of
+
+
+def newest_run(place: Path = RUNS) -> Path:
+    """Return the run folder below a place in which something was written last."""
+    folders = {file.parent for kind in KINDS for depth in ("*", "*/runs/*") for file in place.glob(f"{depth}/{kind}")}
+    if not folders:
+        raise UserError(f"there is no run in '{place}'; start one with gossamer train, or name a folder")
+    return max(sorted(folders), key=_last_sign)
+
+
+def _last_sign(folder: Path) -> float:
+    return max((path.stat().st_mtime for name in SIGNS if (path := folder / name).exists()), default=0.0)
+
+
+def read_any(path: Path) -> RunRecord:
+    """Read a run of train or launch, which may have just begun; one line says what is wrong with anything else."""
+    if not path.exists():
+        raise UserError(f"there is no '{path}'; give a folder that train or launch wrote")
+    if not path.is_dir():
+        raise UserError(f"'{path}' is a file; give the run folder that it lies in")
+    if (path / "config.toml").is_file():
+        return read_run(path, may_be_empty=True)
+    if (path / NOTE).is_file():
+        return read_launch(path)
+    what = "is not a run folder: it has neither config.toml nor " + NOTE if any(path.iterdir()) else "is empty"
+    raise UserError(f"'{path}' {what}; give one that train or launch wrote")
