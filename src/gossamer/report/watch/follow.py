@@ -9,8 +9,7 @@ from typing import Any
 from gossamer.errors import UserError
 from gossamer.report.page_model import make_model
 from gossamer.report.read_runs import Row, RunRecord, is_row
-from gossamer.report.watch.health import Health
-from gossamer.report.watch.live import checked, live_view
+from gossamer.report.watch.run_state import Health, checked, live_view
 from gossamer.report.watch.watched_folder import explained, read_any, whole_row
 from gossamer.run.folder import to_json
 from gossamer.run.status import read_status
