@@ -14,7 +14,7 @@ import pytest
 from flight import SOURCE
 from gossamer.errors import UserError
 from gossamer.report.watch import follow
-from gossamer.report.watch.follow import Follower
+from gossamer.report.watch.follower import Follower
 from gossamer.report.watch.run_state import Health, seconds_left
 from gossamer.report.watch.watched_folder import newest_run
 from gossamer.run.status import StatusFile

@@ -4,7 +4,7 @@ import pytest
 
 from gossamer.errors import UserError
 from gossamer.report.watch import follow
-from gossamer.report.watch.follow import Follower
+from gossamer.report.watch.follower import Follower
 from gossamer.run.status import read_status
 from gossamer.train.processes.samples import Samples
 from launching import write_script

@@ -5,7 +5,7 @@ import json
 import threading
 from contextlib import contextmanager
 
-from gossamer.report.watch.follow import Follower
+from gossamer.report.watch.follower import Follower
 from gossamer.report.watch.page_server import Server, listener, url_of
 
 PATIENCE = 90  # seconds, after which nothing but a hang is left to explain it

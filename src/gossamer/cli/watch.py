@@ -43,7 +43,7 @@ def watch(
     """
     try:
         from gossamer.report.html_page import plotly_script
-        from gossamer.report.watch.follow import Follower
+        from gossamer.report.watch.follower import Follower
         from gossamer.report.watch.page_server import Server, check_place, listener, url_of
         from gossamer.report.watch.watched_folder import newest_run
     except ImportError as error:
