@@ -19,7 +19,7 @@ from flight import SOURCE
 from gossamer.run.folder import RunFolder
 from gossamer.run.settings import make_settings
 from gossamer.train.loggers import logged, spreadsheet
-from gossamer.train.loggers.flat_rows import flatten
+from gossamer.train.loggers.logged_values import flatten
 
 SHORT = ("--epochs", 2, "--delay", 5, "--model", "linear", "--eval-every", 6, "--network", "clusters:2,2")
 

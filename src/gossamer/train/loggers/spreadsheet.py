@@ -7,7 +7,7 @@ from typing import Any
 
 from gossamer.run.folder import RunFolder
 from gossamer.run.settings import Settings
-from gossamer.train.loggers.flat_rows import flatten
+from gossamer.train.loggers.logged_values import flatten
 
 
 class CsvLogger:

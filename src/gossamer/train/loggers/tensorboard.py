@@ -7,8 +7,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from gossamer.run.folder import RunFolder
 from gossamer.run.settings import Settings
-from gossamer.train.loggers.flat_rows import flatten
-from gossamer.train.loggers.given import MOST_AGENTS, plain_settings
+from gossamer.train.loggers.logged_values import MOST_AGENTS, flatten, plain_settings
 
 
 class TensorboardLogger:

@@ -12,8 +12,7 @@ import wandb
 from gossamer.run.folder import RunFolder
 from gossamer.run.settings import Settings
 from gossamer.state.checkpoint import write_text
-from gossamer.train.loggers.flat_rows import flatten
-from gossamer.train.loggers.given import MOST_AGENTS, plain_settings
+from gossamer.train.loggers.logged_values import MOST_AGENTS, flatten, plain_settings
 
 PROJECT = "gossamer"  # unless WANDB_PROJECT says another
 

@@ -1,8 +1,11 @@
 """A row of metrics as plain numbers: what TensorBoard, Weights & Biases and a spreadsheet can take."""
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any
+
+from gossamer.run.settings import Settings
 
 Flat = dict[tuple[str, ...], float]
 
@@ -38,3 +41,12 @@ def _numbers(value: Any) -> list[float]:
     if isinstance(value, list | tuple):
         return [number for item in value for number in _numbers(item)]
     return [float(value)] if isinstance(value, int | float) else []
+
+
+MOST_AGENTS = 64  # of whom each has a curve; of more there is the mean
+
+
+def plain_settings(settings: Settings) -> dict[str, str | int | float | bool]:
+    """Return settings and the algorithm's options side by side; what is None is left out."""
+    values = {**dataclasses.asdict(settings), **settings.options}
+    return {name: value for name, value in values.items() if isinstance(value, str | int | float | bool)}
