@@ -7,11 +7,10 @@ import torch
 
 import gossamer as gm
 from gossamer.bench import CASES, gossip, make_plan
-from gossamer.bench.floor import elements_moved
 from gossamer.bench.measure import Contestant, Race, Timing, copy_rate
 from gossamer.bench.rival_steps import NaiveLoop, OneModel, Vmapped
 from gossamer.bench.scale import over_base
-from gossamer.bench.speed import compared
+from gossamer.bench.speed import compared, elements_moved
 from gossamer.bench.workloads import SEED, Workload
 from gossamer.engine.execution import make_execution
 from gossamer.engine.execution.base import Setup

@@ -9,8 +9,7 @@ import pytest
 import gossamer as gm
 from command import Command
 from gossamer.bench import gossip
-from gossamer.bench.render import to_markdown, to_text_table
-from gossamer.bench.results import load_all, path_of, save
+from gossamer.bench.results import load_all, path_of, save, to_markdown, to_text_table
 from gossamer.bench.speed import GOSSIPY, OURS
 from gossamer.bench.workloads import Workload
 from gossamer.run.machine import device_name

@@ -9,8 +9,8 @@ import torch
 
 from fleet import fresh_run_id
 from gossamer.bench import CASES, choose_cases, make_plan, runtime_cases
-from gossamer.bench.render import to_facts, to_text_table
-from gossamer.bench.request import Request
+from gossamer.bench.cases import Request
+from gossamer.bench.results import to_facts, to_text_table
 from gossamer.bench.runtime_cases import MIXING, SHARED, SOCKETS, Message, Tally, to_rows, without_one
 from gossamer.bench.runtime_fleet import Fleet
 from gossamer.bench.runtime_worker import Gossip, Mixing, measure, private_memory

@@ -4,9 +4,7 @@
 from gossamer.bench import speed  # noqa: F401 # isort: skip
 from gossamer.bench import scale  # noqa: F401 # isort: skip
 from gossamer.bench import runtime_cases  # noqa: F401 # isort: skip
-from gossamer.bench.cases import CASES, choose_cases
-from gossamer.bench.render import to_markdown
-from gossamer.bench.request import Request, make_plan
-from gossamer.bench.results import load_all, save
+from gossamer.bench.cases import CASES, Request, choose_cases, make_plan
+from gossamer.bench.results import load_all, save, to_markdown
 
 __all__ = ["CASES", "Request", "choose_cases", "load_all", "make_plan", "save", "to_markdown"]

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gossamer.bench.cases import Measured, Row, case
-from gossamer.bench.request import Request
+from gossamer.bench.cases import Measured, Request, Row, case
 from gossamer.bench.runtime_fleet import Fleet
 from gossamer.bench.runtime_worker import STATUS
 from gossamer.engine.memory_need import in_words

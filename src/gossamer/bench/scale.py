@@ -3,9 +3,8 @@
 import torch
 
 from gossamer.algorithms import algorithm_names
-from gossamer.bench.cases import Measured, Row, case
+from gossamer.bench.cases import Measured, Request, Row, case
 from gossamer.bench.measure import Contestant, Timing, free_memory, timed
-from gossamer.bench.request import Request
 from gossamer.bench.workloads import Workload, contestant
 from gossamer.engine.memory_need import peak_bytes
 from gossamer.engine.training import Training

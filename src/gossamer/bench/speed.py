@@ -1,18 +1,42 @@
 """Cases of time: the engine's complete iteration beside a loop, torch.func.vmap, one large model and gossipy."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import nn
 
 from gossamer.bench import gossip
-from gossamer.bench.cases import Measured, Row, case
-from gossamer.bench.floor import elements_moved
+from gossamer.bench.cases import Measured, Request, Row, case
 from gossamer.bench.measure import Contestant, Race, Timing, copy_rate
-from gossamer.bench.request import Request
 from gossamer.bench.rival_steps import NaiveLoop, OneModel, Vmapped
 from gossamer.bench.workloads import Workload, contestant, generous
 from gossamer.engine.training import Training
+from gossamer.nn.layers import NormReLUConv2d
+from gossamer.shapes import Tensor
 from gossamer.tasks import Task
+
+INPUT_PASSES = 8
+OUTPUT_PASSES = 3
+
+
+def elements_moved(module: nn.Module, shape: tuple[int, ...]) -> int:
+    """Return how many numbers a step moves for one image of this shape, summed over all units of the module."""
+    total = 0
+
+    def count(_: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+        nonlocal total
+        residual = len(inputs) > 1 and inputs[1] is not None
+        total += (INPUT_PASSES + residual) * inputs[0].numel() + (OUTPUT_PASSES + residual) * output.numel()
+
+    hooks = [part.register_forward_hook(count) for part in module.modules() if isinstance(part, NormReLUConv2d)]
+    module.eval()  # one image has no statistics of its own
+    with torch.no_grad():
+        module(torch.zeros(1, *shape))
+    for hook in hooks:
+        hook.remove()
+    return total
+
 
 OURS = "gossamer, PC-ASGD"
 OURS_PLAIN = "gossamer, D-ASGD"

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from gossamer.algorithms import parse_algorithm
+from gossamer.bench.cases import Request
 from gossamer.bench.measure import Contestant
-from gossamer.bench.request import Request
 from gossamer.data import Examples, Normalize, partition
 from gossamer.engine.batch_feed import Feed
 from gossamer.engine.training import Training

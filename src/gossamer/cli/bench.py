@@ -12,8 +12,7 @@ from rich.table import Table
 
 from gossamer.bench import CASES, Request, choose_cases, load_all, make_plan, save, to_markdown
 from gossamer.bench.cases import Case, run_case
-from gossamer.bench.render import to_facts, to_text_table
-from gossamer.bench.results import make_record
+from gossamer.bench.results import make_record, to_facts, to_text_table
 from gossamer.cli.display import err, make_progress, print_json, print_table
 from gossamer.cli.interrupt import INTERRUPTED
 from gossamer.state.checkpoint import write_text
