@@ -11,8 +11,7 @@ from collections import OrderedDict
 
 from torch import nn
 
-from gossamer.nn.layers import Concat, NormReLUConv2d
-from gossamer.nn.models.deep import he_start, make_head
+from gossamer.nn.layers import Concat, NormReLUConv2d, he_start, make_head
 from gossamer.nn.models.spec import Spec, image_shape
 from gossamer.shapes import Float, Tensor
 

@@ -11,8 +11,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from gossamer.nn.layers import NormReLUConv2d
-from gossamer.nn.models.deep import he_start, make_head
+from gossamer.nn.layers import NormReLUConv2d, he_start, make_head
 from gossamer.nn.models.spec import Spec, image_shape
 from gossamer.shapes import Float, Tensor
 

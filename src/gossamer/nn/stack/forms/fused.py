@@ -13,10 +13,10 @@ from gossamer.nn import kernels
 from gossamer.nn.layers import Concat, NormReLUConv2d
 from gossamer.nn.models.densenet import DenseBlock
 from gossamer.nn.models.preresnet import BasicBlock
-from gossamer.nn.stack.folding import Layout
 from gossamer.nn.stack.form import Form, register_form
 from gossamer.nn.stack.forms.norm_layers import BatchNorm
 from gossamer.nn.stack.forms.spatial import AveragePool2d, Convolution
+from gossamer.nn.stack.leave_vmap import Layout
 from gossamer.shapes import Float, Tensor
 
 Rows = Float[Tensor, "n b _ _ _"]  # height, width, channels
