@@ -2,10 +2,9 @@
 
 from gossamer.network.arrivals import NOTHING, Arrivals
 from gossamer.network.assumptions import AssumptionCheck, check_assumption_2
-from gossamer.network.delay import Delay, Fixed, Geometric, Gilbert, PerLink, Uniform
+from gossamer.network.delay import Delay, Fixed, Geometric, Gilbert, PerLink, Scaled, Uniform
 from gossamer.network.discovery import Discovery, broadcast, discover
 from gossamer.network.network import Network
-from gossamer.network.scaled import Scaled
 from gossamer.network.spec import DELAYS, NETWORKS, network, parse_delay
 from gossamer.network.trace import Trace
 

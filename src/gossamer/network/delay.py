@@ -242,3 +242,44 @@ def check_probability(name: str, value: float) -> None:
     """Raise UserError for a probability outside (0, 1]."""
     if not 0.0 < value <= 1.0:
         raise UserError(f"{name} must lie above 0 and at most at 1, got {value}; try 0.1")
+
+
+@dataclass(frozen=True, eq=False)
+class Scaled(Delay):
+    """Another model's delays times a whole number."""
+
+    base: Delay
+    factor: int
+
+    @property
+    def covers_every_link(self) -> bool:  # type: ignore[override]
+        return self.base.covers_every_link
+
+    @property
+    def largest(self) -> int:
+        return self.base.largest * self.factor
+
+    @property
+    def typical(self) -> int:
+        return self.base.typical * self.factor
+
+    def start(self, links: Bool[Tensor, "n n"], generator: torch.Generator) -> Tensor:
+        return self.base.start(links, generator)
+
+    def sample(
+        self, step: int, state: Tensor, links: Bool[Tensor, "n n"], generator: torch.Generator
+    ) -> tuple[Int[Tensor, "n n"], Tensor]:
+        delays, state = self.base.sample(step, state, links, generator)
+        return delays * self.factor, state
+
+    def late_links(self, links: Bool[Tensor, "n n"]) -> Bool[Tensor, "n n"]:
+        return self.base.late_links(links)
+
+    def check(self, links: Bool[Tensor, "n n"]) -> None:
+        self.base.check(links)
+
+    def spec(self) -> str:
+        return self.base.spec()
+
+    def as_json(self) -> str:
+        return f"{self.base.spec()} x {self.factor} steps"
