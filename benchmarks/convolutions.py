@@ -15,7 +15,7 @@ import torch
 
 import gossamer as gm
 from gossamer.nn import make_model
-from gossamer.nn.kernels import launch
+from gossamer.nn.kernels import choose_kernel
 from gossamer.nn.kernels.sizes import Geometry
 
 AGENTS, BATCH = 8, 128
@@ -28,12 +28,12 @@ SETS = 4  # of inputs that take turns: what a kernel read last time is no longer
 @contextlib.contextmanager
 def tap_by_tap() -> Iterator[None]:
     """Leave the strips aside for a while."""
-    kept = launch.fits_strips, launch.fits_pairs
-    launch.fits_strips, launch.fits_pairs = lambda size: False, lambda size, rows: False
+    kept = choose_kernel.fits_strips, choose_kernel.fits_pairs
+    choose_kernel.fits_strips, choose_kernel.fits_pairs = lambda size: False, lambda size, rows: False
     try:
         yield
     finally:
-        launch.fits_strips, launch.fits_pairs = kept
+        choose_kernel.fits_strips, choose_kernel.fits_pairs = kept
 
 
 def milliseconds(run: Callable[[], object], times: int) -> float:
@@ -77,18 +77,18 @@ def time_kernels(height: int, channels_in: int, channels_out: int) -> None:
     taps = torch.randn((AGENTS, 9 * channels_in * channels_out), device="cuda").bfloat16()
     affine = torch.rand((4, AGENTS, channels_in), device="cuda")
     name = f"{height} x {height}, {channels_in} to {channels_out}"
-    both_ways(f"{name}, forward", lambda: [launch.convolve(x, taps, size, "tf32") for x in xs], SETS)
+    both_ways(f"{name}, forward", lambda: [choose_kernel.convolve(x, taps, size, "tf32") for x in xs], SETS)
     both_ways(
         f"{name}, backward",
         lambda: [
-            launch.convolve(dy, taps, size.backward(), "tf32", before=(x, *affine))
+            choose_kernel.convolve(dy, taps, size.backward(), "tf32", before=(x, *affine))
             for x, dy in zip(xs, dys, strict=True)
         ],
         SETS,
     )
     both_ways(
         f"{name}, weights' gradient",
-        lambda: [launch.weight_gradient(size, x, dy, "tf32") for x, dy in zip(xs, dys, strict=True)],
+        lambda: [choose_kernel.weight_gradient(size, x, dy, "tf32") for x, dy in zip(xs, dys, strict=True)],
         SETS,
     )
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from gossamer.nn import kernels, make_model, stack
 from gossamer.nn.kernels.batch_norm import Norm
-from gossamer.nn.kernels.dense import DenseBlock, DenseNorms
+from gossamer.nn.kernels.dense import DenseBlockFunction, DenseNorms
 from gossamer.nn.kernels.unit import Unit
 
 DEVICE = "".join(sys.argv[2:3]) or "cpu"
@@ -128,7 +128,7 @@ def check_dense(n, batch, size, channels, layers, growth, training):
             return Norm(weight, bias, *moved[4 * layer + 2 * which : 4 * layer + 2 * which + 2], 0.1, 1e-5, training)
 
         norms = [DenseNorms(norm(layer, 0), norm(layer, 1)) for layer in range(layers)]
-        return DenseBlock.apply(given[0], norms, "ieee", *given[1:])
+        return DenseBlockFunction.apply(given[0], norms, "ieee", *given[1:])
 
     def plain(given, moved):
         return dense_truth(given[0], given[1:], moved, training)

@@ -11,7 +11,7 @@ from fleet import fresh_run_id
 from gossamer.bench import CASES, choose_cases, make_plan, runtime_cases
 from gossamer.bench.cases import Request
 from gossamer.bench.results import to_facts, to_text_table
-from gossamer.bench.runtime_cases import MIXING, SHARED, SOCKETS, Message, Tally, to_rows, without_one
+from gossamer.bench.runtime_cases import MIXING, SHARED, SOCKETS, BlockTally, Message, to_rows, without_one
 from gossamer.bench.runtime_fleet import Fleet
 from gossamer.bench.runtime_worker import Gossip, Mixing, measure, private_memory
 from gossamer.errors import UserError
@@ -176,9 +176,9 @@ def test_private_memory_counts_what_is_touched():
 
 
 def test_rows_compare_medians_over_steps_and_agents():
-    mixing = Tally([[answer(1, 2, 3), answer(2, 2, 9)], [answer(4, 4, 4), answer(4, 4, 4)]])
-    shared = Tally([[answer(5, 9, 9, cpu=0.004, age=1.0, sent=60), answer(9, 9, 9, cpu=0.002, age=2.0, sent=60)]])
-    rows = to_rows(Message(100, 1, 1), {MIXING: mixing, SHARED: shared, SOCKETS: Tally()})
+    mixing = BlockTally([[answer(1, 2, 3), answer(2, 2, 9)], [answer(4, 4, 4), answer(4, 4, 4)]])
+    shared = BlockTally([[answer(5, 9, 9, cpu=0.004, age=1.0, sent=60), answer(9, 9, 9, cpu=0.002, age=2.0, sent=60)]])
+    rows = to_rows(Message(100, 1, 1), {MIXING: mixing, SHARED: shared, SOCKETS: BlockTally()})
     assert [row["label"] for row in rows] == ["0.0004 MB, mixing alone", "0.0004 MB, shared memory"]
     assert (rows[0]["ms"], rows[0]["low"], rows[0]["high"]) == (pytest.approx(4), pytest.approx(2), pytest.approx(4))
     assert (rows[1]["extra"], rows[1]["times_mixing"]) == (pytest.approx(5), pytest.approx(1.25))

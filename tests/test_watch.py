@@ -13,7 +13,7 @@ import pytest
 
 from flight import SOURCE
 from gossamer.errors import UserError
-from gossamer.report.watch import follow
+from gossamer.report.watch import follower as follower_module
 from gossamer.report.watch.follower import Follower
 from gossamer.report.watch.run_state import Health, seconds_left
 from gossamer.report.watch.watched_folder import newest_run
@@ -28,8 +28,8 @@ TOKEN = "0123456789abcdef"
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch):
     """Look as often as asked: nobody waits a second for a file."""
-    monkeypatch.setattr(follow, "EVERY", 0.0)
-    monkeypatch.setattr(follow, "SELDOM", 0.0)
+    monkeypatch.setattr(follower_module, "EVERY", 0.0)
+    monkeypatch.setattr(follower_module, "SELDOM", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -84,8 +84,8 @@ def test_rows_come_as_they_are_written_and_half_a_line_waits(run):
 def test_only_what_is_new_is_read(run, monkeypatch):
     path, rest = run
     follower, read = Follower(path), []
-    real = follow.json.loads
-    monkeypatch.setattr(follow.json, "loads", lambda text: read.append(text) or real(text))
+    real = follower_module.json.loads
+    monkeypatch.setattr(follower_module.json, "loads", lambda text: read.append(text) or real(text))
     for row in rest[:2]:
         add(path, row)
         follower.look()
@@ -145,7 +145,7 @@ def test_a_folder_that_goes_away_while_it_is_read_anew_is_told_too(run, monkeypa
         shutil.rmtree(folder)
         return any(folder.iterdir())
 
-    monkeypatch.setattr(follow, "read_any", read)
+    monkeypatch.setattr(follower_module, "read_any", read)
     follower.look()
     follower.look()
     assert follower.live[1]["state"] == "vanished" and steps_of(follower) == [0, 5, 10, 15]

@@ -10,7 +10,7 @@ import pytest
 
 from browser import LAPTOP, PHONE, opened
 from flight import SOURCE
-from gossamer.report.watch import live
+from gossamer.report.watch import run_state
 from gossamer.run.status import StatusFile
 from runs import begin
 from waiting import until
@@ -76,7 +76,7 @@ def test_the_page_follows_a_run_that_trains(training):
 @pytest.fixture
 def still(tmp_path, monkeypatch):
     """A run that stands still, to be told about by hand; it is not silent, however long a browser takes to open."""
-    monkeypatch.setattr(live, "SILENCE", 3600.0)
+    monkeypatch.setattr(run_state, "SILENCE", 3600.0)
     run, folder = begin(tmp_path / "run", algorithm="pc-asgd")
     run.run(folder)
     (tmp_path / "run/summary.json").unlink()

@@ -3,7 +3,7 @@
 import pytest
 
 from gossamer.errors import UserError
-from gossamer.report.watch import follow
+from gossamer.report.watch import follower as follower_module
 from gossamer.report.watch.follower import Follower
 from gossamer.run.status import read_status
 from gossamer.train.processes.samples import Samples
@@ -34,8 +34,8 @@ def test_a_launch_tells_how_its_agents_fare(launched):
 
 
 def test_a_launch_is_followed_as_far_as_its_agents_speak(launched, monkeypatch):
-    monkeypatch.setattr(follow, "EVERY", 0.0)
-    monkeypatch.setattr(follow, "SELDOM", 0.0)
+    monkeypatch.setattr(follower_module, "EVERY", 0.0)
+    monkeypatch.setattr(follower_module, "SELDOM", 0.0)
     follower = Follower(launched)
     model = follower.model[1]
     assert model["charts"] == [] and "clusters:1,2" in model["header"]["title"]

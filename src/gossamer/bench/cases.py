@@ -1,4 +1,7 @@
-"""The list of what is measured. A case returns its rows, and facts that belong to all of them."""
+"""The list of benchmark cases, and the request that they are run with.
+
+A case returns its rows, and facts that belong to all of them.
+"""
 
 import dataclasses
 from collections.abc import Callable
@@ -71,7 +74,7 @@ def make_plan(device: str | None, precision: str | None, steps: int | None, *, q
     return Request(device, precision, steps, quick)
 
 
-Row = dict[str, Any]
+BenchRow = dict[str, Any]
 
 
 @dataclass
@@ -79,7 +82,7 @@ class Measured:
     """What a case found; `about` says in words what was run."""
 
     about: str
-    rows: list[Row] = field(default_factory=list)
+    rows: list[BenchRow] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
     interrupted: bool = False
 

@@ -1,4 +1,7 @@
-"""Results on disk: one file a device, in which a case that is measured again replaces its old figures."""
+"""Benchmark results: one file per device, and tables of text for the terminal and RESULTS.md.
+
+A case that is measured again replaces its old figures.
+"""
 
 import datetime
 import importlib.metadata
@@ -20,7 +23,7 @@ from gossamer.run.machine import device_name
 from gossamer.state.checkpoint import write_text
 from gossamer.version import __version__
 
-Record = dict[str, Any]
+CaseRecord = dict[str, Any]
 
 
 def environment(plan: Request) -> dict[str, Any]:
@@ -44,7 +47,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-def make_record(plan: Request, one: Case, measured: Measured) -> Record:
+def make_record(plan: Request, one: Case, measured: Measured) -> CaseRecord:
     """Return a case's results as they are kept."""
     return {
         "case": one.name,
@@ -65,7 +68,7 @@ def path_of(folder: Path, device: str) -> Path:
     return folder / f"results-{slug}.json"
 
 
-def save(folder: Path, device: str, record: Record) -> None:
+def save(folder: Path, device: str, record: CaseRecord) -> None:
     """Merge a record into the device's file. A quick look stands beside the full figures, not in their place."""
     folder.mkdir(parents=True, exist_ok=True)
     path = path_of(folder, device)
@@ -78,14 +81,14 @@ def save(folder: Path, device: str, record: Record) -> None:
     write_text(path, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
 
 
-def load_all(folder: Path) -> list[Record]:
+def load_all(folder: Path) -> list[CaseRecord]:
     """Return the records of all devices in a folder."""
     return [record for path in sorted(folder.glob("results-*.json")) for record in _read(path).values()]
 
 
-def _read(path: Path) -> dict[str, Record]:
+def _read(path: Path) -> dict[str, CaseRecord]:
     try:
-        records: dict[str, Record] = json.loads(path.read_text(encoding="utf-8"))["cases"]
+        records: dict[str, CaseRecord] = json.loads(path.read_text(encoding="utf-8"))["cases"]
         if not all({"case", "rows", "environment"} <= set(record) for record in records.values()):
             raise ValueError("records lack parts")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -145,7 +148,7 @@ FACTS: dict[str, Callable[[Any], str]] = {
 }
 
 
-def to_text_table(record: Record) -> tuple[list[str], list[list[str]]]:
+def to_text_table(record: CaseRecord) -> tuple[list[str], list[list[str]]]:
     """Return headings and rows as text."""
     rows = [dict(row) for row in record["rows"]]
     for row in rows:
@@ -156,12 +159,12 @@ def to_text_table(record: Record) -> tuple[list[str], list[list[str]]]:
     return [COLUMNS[key][0] for key in keys], cells
 
 
-def to_facts(record: Record) -> list[str]:
+def to_facts(record: CaseRecord) -> list[str]:
     """Return what belongs to no row, a sentence each."""
     return [FACTS[name](value) for name, value in record["facts"].items() if name in FACTS and value is not None]
 
 
-def to_markdown(records: list[Record]) -> str:
+def to_markdown(records: list[CaseRecord]) -> str:
     """Return RESULTS.md: case by case, the devices under each other."""
     lines = [
         "# Benchmark results",
@@ -177,7 +180,7 @@ def to_markdown(records: list[Record]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _section(record: Record) -> list[str]:
+def _section(record: CaseRecord) -> list[str]:
     where = record["environment"]
     headings, rows = to_text_table(record)
     table = [headings, ["---"] + ["---:"] * (len(headings) - 1), *rows]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gossamer.bench.cases import Measured, Request, Row, case
+from gossamer.bench.cases import BenchRow, Measured, Request, case
 from gossamer.bench.runtime_fleet import Fleet
 from gossamer.bench.runtime_worker import STATUS
 from gossamer.engine.memory_need import in_words
@@ -59,13 +59,13 @@ TINY = (Message(10_000, 10, 2, locked=True, stopped=20),)
 
 
 @dataclass
-class Tally:
+class BlockTally:
     """What the agents said of one contestant, block by block."""
 
     blocks: list[list[dict[str, Any]]] = field(default_factory=list)
 
     @property
-    def row(self) -> Row:
+    def row(self) -> BenchRow:
         """Medians over steps and agents: of all blocks, and of the fastest and the slowest one."""
         medians = [_milliseconds(block) for block in self.blocks]
         told = [answer for block in self.blocks for answer in block]
@@ -122,7 +122,7 @@ def _measure(plan: Request, fleet: Fleet, message: Message, measured: Measured) 
 
     with contextlib.closing(serve_book("127.0.0.1")) as book:
         _open(plan, fleet, message, book.endpoint)
-        tallies = {label: Tally() for label in (MIXING, *message.ways)}
+        tallies = {label: BlockTally() for label in (MIXING, *message.ways)}
         try:
             _take_turns(plan, fleet, message, tallies)
         finally:
@@ -154,7 +154,7 @@ def _run(fleet: Fleet, label: str, steps: int, **more: Any) -> list[dict[str, An
     return fleet.tell(do="run", label=label, steps=steps, **asked)
 
 
-def _take_turns(plan: Request, fleet: Fleet, message: Message, tallies: dict[str, Tally]) -> None:
+def _take_turns(plan: Request, fleet: Fleet, message: Message, tallies: dict[str, BlockTally]) -> None:
     """Measure block after block, the mixing before each of the others; every round begins with another one."""
     steps, rounds, ways = plan.count(message.steps), message.rounds, message.ways
     for label in (MIXING, *ways):
@@ -170,13 +170,13 @@ def _take_turns(plan: Request, fleet: Fleet, message: Message, tallies: dict[str
                 fleet.tell(do="rest")
 
 
-def to_rows(message: Message, tallies: dict[str, Tally]) -> list[Row]:
+def to_rows(message: Message, tallies: dict[str, BlockTally]) -> list[BenchRow]:
     """Return a row for each contestant that was measured; `extra` is its time less that of the mixing alone."""
-    rows: list[Row] = []
+    rows: list[BenchRow] = []
     for label, tally in tallies.items():
         if not tally.blocks:
             continue
-        row: Row = {"label": f"{message.text}, {label}", **tally.row}
+        row: BenchRow = {"label": f"{message.text}, {label}", **tally.row}
         if label != MIXING:
             mixing = rows[0]["ms"]
             row |= {"extra": row["ms"] - mixing, "times_mixing": (row["ms"] - mixing) / mixing}

@@ -42,7 +42,7 @@ def first_state(rank: int, size: int) -> Float[Tensor, "1 d"]:
 
 
 @runtime_checkable
-class Contestant(Protocol):
+class Stepper(Protocol):
     """A way to take a step."""
 
     ages: list[int]  # of the messages that the last step used
@@ -128,7 +128,7 @@ def private_memory() -> int:
     return 1024 * int(line.split()[1])
 
 
-def measure(one: Contestant, steps: int, limit: float, *, memory: bool) -> dict[str, Any]:
+def measure(one: Stepper, steps: int, limit: float, *, memory: bool) -> dict[str, Any]:
     """Take steps until there were enough, or the seconds are over; return what each of them took."""
     seconds: list[float] = []
     ages: list[int] = []
@@ -155,12 +155,12 @@ def _cpu() -> float:
     return used.ru_utime + used.ru_stime
 
 
-class Worker:
+class BenchAgent:
     """Holds the contestants of this process, and does what each line says."""
 
     def __init__(self, rank: int, agents: int) -> None:
         self._rank, self._agents = rank, agents
-        self._contestants: dict[str, Contestant] = {}
+        self._contestants: dict[str, Stepper] = {}
 
     def serve(self) -> None:
         """Do what is told until standard input ends."""
@@ -206,4 +206,4 @@ def _answer(**values: Any) -> None:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     with torch.no_grad():
-        Worker(int(sys.argv[1]), int(sys.argv[2])).serve()
+        BenchAgent(int(sys.argv[1]), int(sys.argv[2])).serve()

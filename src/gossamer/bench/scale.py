@@ -3,7 +3,7 @@
 import torch
 
 from gossamer.algorithms import algorithm_names
-from gossamer.bench.cases import Measured, Request, Row, case
+from gossamer.bench.cases import BenchRow, Measured, Request, case
 from gossamer.bench.measure import Contestant, Timing, free_memory, timed
 from gossamer.bench.workloads import Workload, contestant
 from gossamer.engine.memory_need import peak_bytes
@@ -58,11 +58,11 @@ def _in_turn(
     return contestants, first
 
 
-def over_base(entries: list[tuple[str, int]], timings: dict[str, Timing]) -> list[Row]:
+def over_base(entries: list[tuple[str, int]], timings: dict[str, Timing]) -> list[BenchRow]:
     """Return a row for each entry; `over` is the share of time that it takes more than D-ASGD at the same delay."""
-    rows: list[Row] = []
+    rows: list[BenchRow] = []
     for name, delay in sorted(entries, key=lambda entry: entry[1] != USUAL_DELAY):
-        row: Row = {"label": name, "delay": delay}
+        row: BenchRow = {"label": name, "delay": delay}
         timing, base = timings.get(_label(name, delay)), timings.get(_label(BASE, delay))
         if timing is None:
             row["note"] = "not measured"
@@ -89,7 +89,7 @@ def memory(plan: Request) -> Measured:
     return measured
 
 
-def _peak(plan: Request, work: Workload, name: str, kept: str) -> Row:
+def _peak(plan: Request, work: Workload, name: str, kept: str) -> BenchRow:
     free_memory(plan.device)
     torch.cuda.reset_peak_memory_stats(plan.device)
     before = torch.cuda.memory_allocated(plan.device)
@@ -125,7 +125,7 @@ def thousand(plan: Request) -> Measured:
     race = plan.race(3)
     label = "gossamer, PC-ASGD"
     timing = race.run([contestant(training, label, plan.count(64 if plan.cuda else 2), work.delay + 2)]).get(label)
-    row: Row = {"label": label, "note": "not measured"}
+    row: BenchRow = {"label": label, "note": "not measured"}
     if timing is not None:
         row = {"label": label, "ms": timing.ms, "low": timing.low, "high": timing.high}
         row |= {"examples": 1000 * work.num_agents * work.batch / timing.ms, "peak": peak_bytes(plan.device)}

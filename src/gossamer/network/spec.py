@@ -1,4 +1,4 @@
-"""Networks from text: 'ring:8', 'random:20,p=0.3,seed=1', 'paper-1', 'file:net.json'."""
+"""Networks and delays from text: 'ring:8', 'paper-1', 'file:net.json'; '20', 'uniform:5,60', 'trace:FILE'."""
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate

@@ -14,7 +14,7 @@ from gossamer.shapes import Bool, Int, Tensor
 
 HEADER = ["step", "from", "to", "delay"]
 
-Row = tuple[int, int, int, int]
+TraceRow = tuple[int, int, int, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +29,7 @@ class Trace(Delay):
     """
 
     recorded: str | Path | Sequence[Sequence[int]]
-    rows: tuple[Row, ...] = field(init=False, repr=False)
+    rows: tuple[TraceRow, ...] = field(init=False, repr=False)
     period: int = field(init=False, repr=False)  # steps after which the replay starts again
     # The links that are named, and per link one stretch of `keys` (link * period + step, ascending).
     _pairs: Int[Tensor, "m 2"] = field(init=False, repr=False)
@@ -100,11 +100,11 @@ class Trace(Delay):
         return f"trace:{self.recorded}" if isinstance(self.recorded, str | Path) else "trace"
 
 
-def _checked(rows: Sequence[Sequence[int]]) -> tuple[Row, ...]:
+def _checked(rows: Sequence[Sequence[int]]) -> tuple[TraceRow, ...]:
     return tuple(_checked_row(f"trace row {number}", row) for number, row in enumerate(rows, start=1))
 
 
-def _checked_row(where: str, row: Sequence[int]) -> Row:
+def _checked_row(where: str, row: Sequence[int]) -> TraceRow:
     if len(row) != len(HEADER) or not all(isinstance(value, int) for value in row):
         raise UserError(f"{where} is {row}; it must hold four whole numbers {','.join(HEADER)}")
     for name, value in zip(HEADER, row, strict=True):
@@ -115,7 +115,7 @@ def _checked_row(where: str, row: Sequence[int]) -> Row:
     return step, sender, receiver, delay
 
 
-def _read(path: Path) -> tuple[Row, ...]:
+def _read(path: Path) -> tuple[TraceRow, ...]:
     try:
         lines = list(csv.reader(path.read_text(encoding="utf-8").splitlines()))
     except OSError as error:
@@ -128,7 +128,7 @@ def _read(path: Path) -> tuple[Row, ...]:
     return tuple(_parse_row(f"trace '{path}' line {number}", line) for number, line in enumerate(lines[1:], 2) if line)
 
 
-def _parse_row(where: str, line: list[str]) -> Row:
+def _parse_row(where: str, line: list[str]) -> TraceRow:
     if len(line) != len(HEADER):
         raise UserError(f"{where} has {len(line)} of {len(HEADER)} values; complete it as {','.join(HEADER)}")
     try:

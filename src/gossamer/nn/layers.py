@@ -1,4 +1,4 @@
-"""Composite layers of the models here. As units they can run fused when many agents are stacked (nn/stack)."""
+"""Layers that the models share. As units they can run fused when many agents are stacked (nn/stack)."""
 
 import torch
 from torch import nn

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gossamer.report.grouping import Setting
+from gossamer.report.grouping import RunGroup
 from gossamer.report.numbers import as_list, mean, thinned, tidy, tidy_all
-from gossamer.report.read_runs import Row, RunRecord
+from gossamer.report.read_runs import MetricsRow, RunRecord
 from gossamer.report.runs import QUANTITIES, Curve, Run, fold, limits
 
 
@@ -17,11 +17,11 @@ class Axis:
     key: str
     title: str
     switch: str  # the word on the switch
-    place: Callable[[Row], float | int | None]
+    place: Callable[[MetricsRow], float | int | None]
     lacking: str = ""
 
 
-def _megabytes(row: Row) -> float | int | None:
+def _megabytes(row: MetricsRow) -> float | int | None:
     sent = as_list(row.get("bytes_sent"))
     return sum(sent) / 1e6 if sent and None not in sent else None
 
@@ -63,12 +63,12 @@ def axes_of(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
     return made
 
 
-def places(rows: Sequence[Row]) -> dict[str, list[float | int | None]]:
+def places(rows: Sequence[MetricsRow]) -> dict[str, list[float | int | None]]:
     """Return where the rows of one run lie on each axis."""
     return {axis.key: tidy_all(axis.place(row) for row in rows) for axis in AXES}
 
 
-def as_runs(runs: Sequence[RunRecord], settings: Sequence[Setting]) -> list[Run]:
+def as_runs(runs: Sequence[RunRecord], settings: Sequence[RunGroup]) -> list[Run]:
     """Return the runs as the folding of seeds takes them, with the label of their setting."""
     return [
         Run(setting.label, int(runs[k].values["seed"]), {"status": "finished", **runs[k].summary}, runs[k].rows)
@@ -78,7 +78,7 @@ def as_runs(runs: Sequence[RunRecord], settings: Sequence[Setting]) -> list[Run]
     ]
 
 
-def by_cluster(runs: Sequence[RunRecord], settings: Sequence[Setting]) -> list[Run]:
+def by_cluster(runs: Sequence[RunRecord], settings: Sequence[RunGroup]) -> list[Run]:
     """Return a run for each cluster that chose between predicting and clipping, with nothing but its share of it."""
     parts = []
     for setting in settings:
@@ -107,7 +107,7 @@ def cluster_label(label: str, number: int, size: int, *, alone: bool) -> str:
     return label if alone else f"{label}, cluster {number} ({size} agent{'s' if size > 1 else ''})"
 
 
-def charts_of(runs: Sequence[RunRecord], settings: Sequence[Setting]) -> list[dict[str, Any]]:
+def charts_of(runs: Sequence[RunRecord], settings: Sequence[RunGroup]) -> list[dict[str, Any]]:
     """Return every chart with its curves."""
     shown = as_runs(runs, settings)
     where = {setting.label: _places_by_step([runs[k].rows for k in setting.members]) for setting in settings}
@@ -131,9 +131,9 @@ def charts_of(runs: Sequence[RunRecord], settings: Sequence[Setting]) -> list[di
     return charts
 
 
-def _places_by_step(histories: Sequence[Sequence[Row]]) -> dict[int, dict[str, float | None]]:
+def _places_by_step(histories: Sequence[Sequence[MetricsRow]]) -> dict[int, dict[str, float | None]]:
     """Return where each step lies on every axis: the mean over the seeds that have it."""
-    rows: dict[int, list[Row]] = {}
+    rows: dict[int, list[MetricsRow]] = {}
     for history in histories:
         for row in history:
             rows.setdefault(row["step"], []).append(row)

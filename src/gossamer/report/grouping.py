@@ -26,7 +26,7 @@ PROCESS_KEYS = tuple(
 
 
 @dataclass
-class Setting:
+class RunGroup:
     """Runs of the same configuration but for the seed."""
 
     values: dict[str, Any]
@@ -34,13 +34,13 @@ class Setting:
     members: list[int] = field(default_factory=list)  # their places among all runs
 
 
-def settings_of(runs: Sequence[RunRecord]) -> list[Setting]:
+def settings_of(runs: Sequence[RunRecord]) -> list[RunGroup]:
     """Group the runs, in the order in which their settings first appear, and name each group by what sets it apart."""
-    found: dict[str, Setting] = {}
+    found: dict[str, RunGroup] = {}
     for place, run in enumerate(runs):
         values = configuration(run)
         key = json.dumps({name: value for name, value in values.items() if name not in APART}, sort_keys=True)
-        found.setdefault(key, Setting(values)).members.append(place)
+        found.setdefault(key, RunGroup(values)).members.append(place)
     settings = list(found.values())
     telling = _telling(settings)
     for setting in settings:
@@ -68,7 +68,7 @@ def _by_content(spec: Any) -> Any:
     return f"{kind}:{Path(rest).name} ({hashlib.sha256(Path(rest).read_bytes()).hexdigest()[:6]})"
 
 
-def _telling(settings: list[Setting]) -> list[str]:
+def _telling(settings: list[RunGroup]) -> list[str]:
     """Return the keys, beside the algorithm, that tell all settings apart, none of them in vain."""
     keys = dict.fromkeys(name for setting in settings for name in setting.values)
     options = [name for name in keys if name not in SETTING_NAMES and name not in PROCESS_KEYS]
@@ -83,7 +83,7 @@ def _telling(settings: list[Setting]) -> list[str]:
     return chosen
 
 
-def _label(setting: Setting, settings: list[Setting], telling: list[str]) -> str:
+def _label(setting: RunGroup, settings: list[RunGroup], telling: list[str]) -> str:
     """Return the algorithm and what tells it apart; an option only where the same algorithm has another value."""
     kin = [other for other in settings if other.values["algorithm"] == setting.values["algorithm"]]
     words = [str(setting.values["algorithm"])]
@@ -103,7 +103,7 @@ def text_of(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def configuration_table(runs: Sequence[RunRecord], settings: Sequence[Setting]) -> list[dict[str, Any]]:
+def configuration_table(runs: Sequence[RunRecord], settings: Sequence[RunGroup]) -> list[dict[str, Any]]:
     """Return a row for each key: its value in every setting, and whether they differ."""
     rows = []
     for name in dict.fromkeys(name for setting in settings for name in setting.values):
@@ -116,7 +116,7 @@ def configuration_table(runs: Sequence[RunRecord], settings: Sequence[Setting]) 
     return rows
 
 
-def commands_of(runs: Sequence[RunRecord], setting: Setting) -> dict[str, Any]:
+def commands_of(runs: Sequence[RunRecord], setting: RunGroup) -> dict[str, Any]:
     """Return the command that repeats the first run of a setting, or why there is none, and the other seeds."""
     first = runs[setting.members[0]]
     seeds = [runs[place].values["seed"] for place in setting.members[1:]]

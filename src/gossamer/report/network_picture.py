@@ -1,4 +1,4 @@
-"""Where each agent of a network is drawn: agents of a cluster together, clusters around a circle; and its captions."""
+"""A network's picture: where each agent is drawn, the captions, and the picture as HTML for notebooks."""
 
 import math
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ Points = NDArray[np.float64]  # [n, 2]; agents next to each other are about 1 ap
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class NetworkLayout:
     """A place for each agent, and the circle around each cluster; no circles when clusters tell nothing."""
 
     places: Points
@@ -37,18 +37,18 @@ class Layout:
         low, high = self.corners
         return float(high[0] - low[0]), float(high[1] - low[1])
 
-    def upright(self) -> "Layout":
+    def upright(self) -> "NetworkLayout":
         """Return the same, turned by a quarter when it is clearly wider than high."""
         if self.size[0] <= 1.1 * self.size[1]:
             return self
-        return Layout(_turned(self.places), _turned(self.centres), self.radii)
+        return NetworkLayout(_turned(self.places), _turned(self.centres), self.radii)
 
 
-def lay_out(network: Network) -> Layout:
+def lay_out(network: Network) -> NetworkLayout:
     """Place the agents of each cluster on a circle of their own when there are clusters, or all of them."""
     clusters = network.clusters or ()
     if not 1 < len(clusters) < network.num_agents:
-        return Layout(_without_clusters(network), np.zeros((0, 2)), ())
+        return NetworkLayout(_without_clusters(network), np.zeros((0, 2)), ())
     radii = tuple(_radius(len(members)) + 0.55 for members in clusters)
     # The widest pair of neighbours sets the distance of all.
     apart = max(radii[index - 1] + radii[index] for index in range(len(radii))) + 0.8
@@ -62,7 +62,7 @@ def lay_out(network: Network) -> Layout:
         inwards = math.atan2(-centre[1], -centre[0])
         twist = 0.13 if count % 2 == 0 else 0.0
         places[list(members)] = centre + _circle(count, inwards + math.pi / count + twist)
-    return Layout(places, centres, radii)
+    return NetworkLayout(places, centres, radii)
 
 
 def late_links(network: Network) -> Bool[Tensor, "n n"]:
@@ -167,7 +167,7 @@ def _svg(network: Network, late: Bool[Tensor, "n n"]) -> str:
     return "".join([*parts, "</svg>"])
 
 
-def _lines(layout: Layout, links: Bool[Tensor, "n n"], look: str) -> list[str]:
+def _lines(layout: NetworkLayout, links: Bool[Tensor, "n n"], look: str) -> list[str]:
     places = layout.places.tolist()
     lines = []
     for i, k in links.triu().nonzero().tolist():

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from gossamer.report.curves import axes_of, charts_of, places
-from gossamer.report.grouping import Setting, commands_of, configuration_table, settings_of, text_of
+from gossamer.report.grouping import RunGroup, commands_of, configuration_table, settings_of, text_of
 from gossamer.report.network_picture import network_title
 from gossamer.report.network_view import drawings_of, latest_ages, mean_ages
 from gossamer.report.numbers import as_list, mean, thinned, tidy, tidy_all
-from gossamer.report.read_runs import Row, RunRecord
+from gossamer.report.read_runs import MetricsRow, RunRecord
 from gossamer.report.runs import ORDERLY, QUANTITIES, short
 from gossamer.report.style import COLOURS, DASHES, FILLS, MARKERS
 from gossamer.version import __version__
@@ -66,7 +66,7 @@ def make_model(runs: Sequence[RunRecord], warnings: Sequence[str] = ()) -> dict[
     }
 
 
-def _setting(runs: Sequence[RunRecord], setting: Setting, number: int) -> dict[str, Any]:
+def _setting(runs: Sequence[RunRecord], setting: RunGroup, number: int) -> dict[str, Any]:
     dashes = DASHES[number % len(DASHES)][1]
     return {
         "label": setting.label,
@@ -81,7 +81,7 @@ def _setting(runs: Sequence[RunRecord], setting: Setting, number: int) -> dict[s
 
 def _table_row(run: RunRecord, label: str) -> dict[str, Any]:
     """Return the cells of a run, from its last row where it has no summary yet."""
-    last: Row = run.rows[-1] if run.rows else {}
+    last: MetricsRow = run.rows[-1] if run.rows else {}
     accuracy = as_list(last.get("accuracy"))
     predict = run.summary.get("predict_fraction", mean(as_list(last.get("predict"))))
     age = run.summary.get("message_age", mean(as_list(last.get("message_age"))))
@@ -140,7 +140,7 @@ def _why_no_ages(run: RunRecord) -> str:
     return "This run was written before ages were kept agent by agent; train it anew to see them."
 
 
-def _header(runs: Sequence[RunRecord], settings: Sequence[Setting], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _header(runs: Sequence[RunRecord], settings: Sequence[RunGroup], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Say in a few words what ran and what came of it."""
     networks, delays = _different(runs, "network"), _different(runs, "delay")
     place = f"on {short(networks[0])}" if len(networks) == 1 else f"on {len(networks)} networks"
@@ -182,11 +182,11 @@ def _tasks(runs: Sequence[RunRecord]) -> list[tuple[str, str]]:
     return list(dict.fromkeys((str(run.values["task"]), str(run.values.get("model", ""))) for run in runs))
 
 
-def _accuracy(setting: Setting, rows: Sequence[dict[str, Any]]) -> float:
+def _accuracy(setting: RunGroup, rows: Sequence[dict[str, Any]]) -> float:
     return mean(rows[k]["accuracy"] for k in setting.members) or 0.0
 
 
-def _accuracy_text(setting: Setting, rows: Sequence[dict[str, Any]]) -> str:
+def _accuracy_text(setting: RunGroup, rows: Sequence[dict[str, Any]]) -> str:
     values = [rows[k]["accuracy"] for k in setting.members if rows[k]["accuracy"] is not None]
     spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
     return f"{statistics.fmean(values):.1f}{spread} %" if values else "-"

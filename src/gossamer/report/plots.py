@@ -1,4 +1,4 @@
-"""Pictures for reports: curves over the iterations, the network, and both side by side.
+"""Pictures for reports: curves over the iterations, the network, both side by side, and the ranking.
 
 Figures are made without pyplot: no window opens, and the caller's backend and open figures stay as they are.
 """
@@ -19,7 +19,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from gossamer.errors import UserError, unknown_name
 from gossamer.network import Network
-from gossamer.report.network_picture import Layout, late_label, late_links, lay_out, network_title
+from gossamer.report.network_picture import NetworkLayout, late_label, late_links, lay_out, network_title
 from gossamer.report.runs import (
     QUANTITIES,
     Curve,
@@ -224,7 +224,7 @@ def _legend_label(curve: Curve, low: float, high: float, unit: str) -> str:
     return f"{curve.label} ({', '.join(notes)})" if notes else curve.label
 
 
-def _network_on(axes: Axes, network: Network, layout: Layout, inch: float) -> list[Line2D]:
+def _network_on(axes: Axes, network: Network, layout: NetworkLayout, inch: float) -> list[Line2D]:
     """Draw a network in which a length of 1 is so many inches, and return handles for a legend."""
     low, high = layout.corners
     axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
@@ -245,7 +245,7 @@ def _network_on(axes: Axes, network: Network, layout: Layout, inch: float) -> li
 
 
 def _links_on(
-    axes: Axes, layout: Layout, links: Bool[Tensor, "n n"], label: str, colour: str, dashes: Dashes, width: float
+    axes: Axes, layout: NetworkLayout, links: Bool[Tensor, "n n"], label: str, colour: str, dashes: Dashes, width: float
 ) -> list[Line2D]:
     """Draw links, and return a handle for a legend unless there are none."""
     pairs = links.triu().nonzero().tolist()

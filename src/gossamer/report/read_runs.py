@@ -23,7 +23,7 @@ NEEDED = ("task", "network", "algorithm", "seed")  # which every config.toml of 
 SILENCE = 60.0  # seconds: a run that has said nothing for so long was killed
 PER_AGENT = ("accuracy", "loss", "consensus", "predict", "train_loss", "message_age", "bytes_sent", "seconds")
 
-Row = dict[str, Any]
+MetricsRow = dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class RunRecord:
     values: dict[str, Any]  # config.toml, its options laid flat
     settings: Settings | None  # None when they name what only the Python that made the run knows
     network: Network
-    rows: list[Row]
+    rows: list[MetricsRow]
     summary: dict[str, Any]  # empty before the end
     live: dict[str, Any]  # status.json, empty without one
     processes: Processes | None  # None for a run of the simulator
@@ -151,7 +151,7 @@ def _network(values: dict[str, Any], summary: dict[str, Any]) -> Network:
     return network
 
 
-def _in_steps(network: Network, values: dict[str, Any], rows: list[Row]) -> Network:
+def _in_steps(network: Network, values: dict[str, Any], rows: list[MetricsRow]) -> Network:
     """Return the network with a delay that counts epochs, where it does so."""
     last = rows[-1] if rows else {}
     if values.get("delay_unit") != "epoch" or not last.get("epoch"):
@@ -172,7 +172,7 @@ def _summary(path: Path) -> dict[str, Any]:
     return document
 
 
-def _rows(path: Path, num_agents: int) -> list[Row]:
+def _rows(path: Path, num_agents: int) -> list[MetricsRow]:
     """Return the rows in the order of their steps; of two for one step the later one."""
     try:
         text = path.read_text(encoding="utf-8")
@@ -181,7 +181,7 @@ def _rows(path: Path, num_agents: int) -> list[Row]:
     except (OSError, ValueError) as error:
         raise UserError(f"{path.name} cannot be read ({error}); train anew into another folder") from None
     lines = text.splitlines()
-    rows: dict[int, Row] = {}
+    rows: dict[int, MetricsRow] = {}
     for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line)

@@ -144,7 +144,7 @@ class Pending:
         return y
 
 
-class DenseBlock(torch.autograd.Function):
+class DenseBlockFunction(torch.autograd.Function):
     """The input's channels and, behind them, those of every layer."""
 
     @staticmethod

@@ -15,7 +15,7 @@ from gossamer.errors import UserError
 from gossamer.shapes import Float, Tensor
 
 
-class Layout(enum.IntEnum):
+class MapLayout(enum.IntEnum):
     """How feature maps lie in memory between layers, fastest first. The first is for images on a GPU alone."""
 
     CHANNELS_LAST = 0  # what a GPU's convolutions prefer
@@ -23,22 +23,22 @@ class Layout(enum.IntEnum):
     PLAIN = 2  # every agent's as if it were alone: any view works, at a copy for each layer
 
 
-def fold(x: Float[Tensor, "n batch channels *space"], layout: Layout) -> Float[Tensor, "batch folded *space"]:
+def fold(x: Float[Tensor, "n batch channels *space"], layout: MapLayout) -> Float[Tensor, "batch folded *space"]:
     """Put the agents' channels side by side.
 
     What `unfold` returned is folded again without a copy (unless PLAIN), also after elementwise operations: they keep
     the strides.
     """
     n, batch, channels, *space = x.shape
-    if layout == Layout.CHANNELS_LAST and x.is_cuda and len(space) == 2:
+    if layout == MapLayout.CHANNELS_LAST and x.is_cuda and len(space) == 2:
         return x.permute(1, 3, 4, 0, 2).reshape(batch, *space, n * channels).permute(0, 3, 1, 2)
     return x.transpose(0, 1).reshape(batch, n * channels, *space)
 
 
-def unfold(y: Tensor, n: int, layout: Layout) -> Tensor:
+def unfold(y: Tensor, n: int, layout: MapLayout) -> Tensor:
     """Give each of n agents its channels of [batch, n * channels, ...] back: [n, batch, channels, ...]."""
     x = y.view(y.shape[0], n, y.shape[1] // n, *y.shape[2:]).transpose(0, 1)
-    return x.contiguous() if layout == Layout.PLAIN else x
+    return x.contiguous() if layout == MapLayout.PLAIN else x
 
 
 try:
@@ -50,7 +50,7 @@ try:
 except ImportError:  # private names: another version of torch may lack them
     SHORT_WAY = False
 
-Run = Callable[..., Any]
+AgentsFunction = Callable[..., Any]
 
 
 class Session:
@@ -64,7 +64,7 @@ class Session:
         self.n = n
         self.dtype: torch.dtype | None = None  # of activations, where it is another than that of the parameters
         self.anchor: Tensor | None = None
-        self.layout = Layout.CHANNELS_LAST
+        self.layout = MapLayout.CHANNELS_LAST
         self.counters: list[Tensor] = []  # of batches, to be raised together after the pass
 
     def fold(self, x: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ class Session:
         """Return [n, batch, channels, ...] for [batch, n * channels, ...]."""
         return unfold(y, self.n, self.layout)
 
-    def call(self, anchor: Tensor | None, run: Run, inputs: tuple[Any, ...]) -> Any:
+    def call(self, anchor: Tensor | None, run: AgentsFunction, inputs: tuple[Any, ...]) -> Any:
         """Call `run`, inside of the vmap (with its anchor) or outside (None), and come back."""
         before, self.anchor = self.anchor, anchor
         try:
@@ -84,7 +84,7 @@ class Session:
             self.anchor = before
 
 
-def step_out(session: Session, run: Run, *inputs: Any) -> Any:
+def step_out(session: Session, run: AgentsFunction, *inputs: Any) -> Any:
     """Call `run` on the inputs of all agents, [n, ...] each, and return its output as that of the agent at hand.
 
     Tensors may lie in tuples or lists; anything else is passed on. A tensor that is the same for all agents is
@@ -97,7 +97,7 @@ def step_out(session: Session, run: Run, *inputs: Any) -> Any:
     return _StepOut.apply(session, run, session.anchor, *inputs)
 
 
-def _step_out(session: Session, anchor: Tensor, run: Run, inputs: tuple[Any, ...]) -> Any:
+def _step_out(session: Session, anchor: Tensor, run: AgentsFunction, inputs: tuple[Any, ...]) -> Any:
     interpreter = retrieve_current_functorch_interpreter()
     level = interpreter.level()
 
@@ -125,7 +125,7 @@ class _StepOut(torch.autograd.Function):
     """The same by public means alone."""
 
     @staticmethod
-    def forward(session: Session, run: Run, anchor: Tensor, *inputs: Any) -> Any:
+    def forward(session: Session, run: AgentsFunction, anchor: Tensor, *inputs: Any) -> Any:
         """Never runs: the anchor is always batched, so that torch takes the rule below."""
         raise AssertionError("a stacked layer was called outside of the vmap it belongs to")
 
@@ -135,7 +135,7 @@ class _StepOut(torch.autograd.Function):
 
     @staticmethod
     def vmap(
-        info: Any, in_dims: tuple[Any, ...], session: Session, run: Run, anchor: Tensor, *inputs: Any
+        info: Any, in_dims: tuple[Any, ...], session: Session, run: AgentsFunction, anchor: Tensor, *inputs: Any
     ) -> tuple[Any, int]:
         """Call `run` on the raw tensors, with the agents in front."""
 

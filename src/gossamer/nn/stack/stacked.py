@@ -12,7 +12,7 @@ from torch import nn
 
 from gossamer.errors import UserError
 from gossamer.nn.stack.build import build, loose_slots
-from gossamer.nn.stack.leave_vmap import Layout, Session
+from gossamer.nn.stack.leave_vmap import MapLayout, Session
 from gossamer.shapes import Float, Tensor
 
 
@@ -125,14 +125,14 @@ class Stacked(nn.Module):
             try:
                 result: tuple[Any, dict[str, Tensor]] = run(self._anchor, tensors, *inputs)
             except RuntimeError as error:
-                if "view size is not compatible" not in str(error) or self.session.layout == Layout.PLAIN:
+                if "view size is not compatible" not in str(error) or self.session.layout == MapLayout.PLAIN:
                     raise
             else:
                 self._modes_seen.add(self.training)
                 return result
             undo.restore()
             self.session.counters.clear()
-            self.session.layout = Layout(self.session.layout + 1)
+            self.session.layout = MapLayout(self.session.layout + 1)
 
     def _working(self, tensor: Tensor) -> Tensor:
         """Return a parameter in the type of the activations: it may be added to them."""

@@ -1,4 +1,4 @@
-"""A run's folder, followed: only what is new is read, and a line that is half-written waits for its end."""
+"""Follows a run's folder: reads only new lines, and waits for the end of a half-written one."""
 
 import dataclasses
 import json
@@ -8,7 +8,7 @@ from typing import Any
 
 from gossamer.errors import UserError
 from gossamer.report.page_model import make_model
-from gossamer.report.read_runs import Row, RunRecord, is_row
+from gossamer.report.read_runs import MetricsRow, RunRecord, is_row
 from gossamer.report.watch.run_state import Health, checked, live_view
 from gossamer.report.watch.watched_folder import explained, read_any, whole_row
 from gossamer.run.folder import to_json
@@ -28,7 +28,7 @@ class GrowingRows:
     def __init__(self, path: Path, agents: int, *, launched: bool) -> None:
         self._path, self._agents, self._launched = path, agents, launched
         self._tail, self._file, self._size = Tail(path, from_start=True), 0, 0
-        self._rows: dict[int, Row] = {}
+        self._rows: dict[int, MetricsRow] = {}
         self.health = Health(agents)
 
     def read(self) -> bool:
@@ -52,7 +52,7 @@ class GrowingRows:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def _parsed(self, line: str) -> Row | None:
+    def _parsed(self, line: str) -> MetricsRow | None:
         try:
             row = json.loads(line)
         except ValueError:
@@ -61,7 +61,7 @@ class GrowingRows:
             row = whole_row(row, self._agents)
         return row if is_row(row, self._agents) else None
 
-    def in_order(self) -> list[Row]:
+    def in_order(self) -> list[MetricsRow]:
         """Return them by step."""
         return [self._rows[step] for step in sorted(self._rows)]
 

@@ -1,4 +1,4 @@
-"""The page's server: one page, and the stream of events that keeps it up to date."""
+"""The server of the watch page: the page, the events that keep it up to date, and the socket that it listens on."""
 
 import asyncio
 import contextlib

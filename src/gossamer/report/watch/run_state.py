@@ -1,4 +1,4 @@
-"""What the page says of a run right now: how far it is, how long it will take, how its agents fare."""
+"""The present state of a run: its progress, the time left, and which agents are in trouble."""
 
 import math
 import os
@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from gossamer.report.read_runs import Row
+from gossamer.report.read_runs import MetricsRow
 from gossamer.report.runs import ORDERLY
 from gossamer.run.status import ALIVE, RUNNING
 
@@ -55,7 +55,7 @@ class Health:
         self.agents, self.step = agents, 0
         self._agents = [_Agent() for _ in range(agents)]
 
-    def add(self, row: Row) -> None:
+    def add(self, row: MetricsRow) -> None:
         """Take the next row. Test losses count where there are any, or else those of training."""
         self.step = row["step"]
         losses = _list(row, "loss") or _list(row, "train_loss") or []
@@ -73,7 +73,7 @@ class Health:
         return [DIVERGING] if agent.leaves or agent.grows(newest) else []
 
 
-def _list(row: Row, name: str) -> list[Any] | None:
+def _list(row: MetricsRow, name: str) -> list[Any] | None:
     value = row.get(name)
     return value if isinstance(value, list) else None
 

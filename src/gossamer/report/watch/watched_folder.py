@@ -1,11 +1,11 @@
-"""Which run to follow: the folder that was named, or the newest one."""
+"""The folder to watch: the named one or the newest, written by `gossamer train` or by `gossamer launch`."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 from gossamer.errors import UserError
-from gossamer.report.read_runs import FolderError, Row, RunRecord, read_run
+from gossamer.report.read_runs import FolderError, MetricsRow, RunRecord, read_run
 from gossamer.run.agent_folder import read_rows
 from gossamer.run.status import STATUS_FILE, read_status
 from gossamer.runtime.environment import FIELDS, Run
@@ -38,7 +38,7 @@ def read_launch(path: Path) -> RunRecord:
     return RunRecord(path, values, None, network, rows, {}, read_status(path) or {}, None)
 
 
-def whole_row(row: Row, agents: int) -> Row:
+def whole_row(row: MetricsRow, agents: int) -> MetricsRow:
     """Return a sample with all that a row of metrics has; the newest training loss stands in for the test loss."""
     nothing = [None] * agents
     loss = row.get("train_loss") or nothing

@@ -1,4 +1,4 @@
-"""`--log csv,tensorboard,wandb`: each row of metrics.jsonl, once it is there, goes to where others look for it."""
+"""`--log csv,tensorboard,wandb`: copies each row of metrics.jsonl. A logger that fails never stops the run."""
 
 import contextlib
 import importlib.util

@@ -1,4 +1,4 @@
-"""A row of metrics as plain numbers: what TensorBoard, Weights & Biases and a spreadsheet can take."""
+"""A row of metrics and a run's settings as the plain values that loggers take."""
 
 import dataclasses
 import math

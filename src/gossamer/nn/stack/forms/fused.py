@@ -16,7 +16,7 @@ from gossamer.nn.models.preresnet import BasicBlock
 from gossamer.nn.stack.form import Form, register_form
 from gossamer.nn.stack.forms.norm_layers import BatchNorm
 from gossamer.nn.stack.forms.spatial import AveragePool2d, Convolution
-from gossamer.nn.stack.leave_vmap import Layout
+from gossamer.nn.stack.leave_vmap import MapLayout
 from gossamer.shapes import Float, Tensor
 
 Rows = Float[Tensor, "n b _ _ _"]  # height, width, channels
@@ -91,12 +91,11 @@ class FusedDenseBlock(Form):
                     new = unit.run(new)
                 x = layer.join.run(x, new)
             return x
-        from gossamer.nn.kernels.dense import DenseBlock as Fused
-        from gossamer.nn.kernels.dense import DenseNorms
+        from gossamer.nn.kernels.dense import DenseBlockFunction, DenseNorms
 
         norms = [DenseNorms(_as_norm(wide.norm), _as_norm(narrow.norm)) for wide, narrow in pairs]
         tensors = [t for pair in pairs for u in pair for t in (u.conv.weight, u.norm.weight, u.norm.bias)]
-        return to_maps(Fused.apply(to_rows(x), norms, kernels.dot_precision(), *tensors))
+        return to_maps(DenseBlockFunction.apply(to_rows(x), norms, kernels.dot_precision(), *tensors))
 
 
 class HalvingPool(AveragePool2d):
@@ -131,7 +130,7 @@ class FusedConcat(Form):
 
 def usable(form: Form, x: Tensor) -> bool:
     """Say whether the kernels may work here: not where the model's own code wants another layout."""
-    return form.session.layout is Layout.CHANNELS_LAST and kernels.usable(x)
+    return form.session.layout is MapLayout.CHANNELS_LAST and kernels.usable(x)
 
 
 def fits(conv: Convolution) -> bool:

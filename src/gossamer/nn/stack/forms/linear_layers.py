@@ -8,7 +8,7 @@ from gossamer.nn.stack.form import Form, register_form
 from gossamer.shapes import Float, Int, Tensor
 
 
-class Linear(Form):
+class StackedLinear(Form):
     """One batched matrix product."""
 
     weight: Float[Tensor, "n out in"]
@@ -29,7 +29,7 @@ class Linear(Form):
         return y if x.dim() == 3 else y.view(*x.shape[:-1], y.shape[-1])
 
 
-class Embedding(Form):
+class StackedEmbedding(Form):
     """One look-up in the agents' tables, laid end to end."""
 
     weight: Float[Tensor, "n num size"]
@@ -69,6 +69,6 @@ class Dropout(Form):
         return F.dropout(x, self.p, self.training)
 
 
-register_form(nn.Linear, Linear)
-register_form(nn.Embedding, Embedding)
+register_form(nn.Linear, StackedLinear)
+register_form(nn.Embedding, StackedEmbedding)
 register_form(nn.Dropout, Dropout)

@@ -6,7 +6,7 @@ from torch import nn
 
 from gossamer.errors import UserError
 from gossamer.nn.stack.form import Form, register_form
-from gossamer.nn.stack.leave_vmap import Layout
+from gossamer.nn.stack.leave_vmap import MapLayout
 from gossamer.shapes import Float, Tensor
 
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -46,7 +46,7 @@ class Convolution(Form):
         if x.shape[2] != self.weight.shape[2] * self.groups:  # folded, a wrong number may look right
             raise UserError(f"a layer {self} was called with {x.shape[2]} channels for each agent")
         weight = self.weight.flatten(0, 1).to(x.dtype)
-        if x.is_cuda and num_space == 2 and self.session.layout == Layout.CHANNELS_LAST:
+        if x.is_cuda and num_space == 2 and self.session.layout == MapLayout.CHANNELS_LAST:
             weight = weight.contiguous(memory_format=torch.channels_last)
         bias = None if self.bias is None else self.bias.flatten().to(x.dtype)
         convolve = CONVOLUTIONS[num_space]
