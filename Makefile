@@ -4,10 +4,11 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test docs lint clean
+.PHONY: help demo check test docs lint clean
 
 help:
 	@echo "make demo   train the paper's 8 agents with 7 algorithms, print a table, draw the plots"
+	@echo "make check  lint, check types and layers, test the rules and both engines"
 	@echo "make test   lint and run the whole test suite"
 	@echo "make docs   build the documentation into site/, which opens from disk"
 	@echo "make clean  remove the virtual environment and the caches"
@@ -37,6 +38,12 @@ lint: $(VENV)/.ready
 	$(BIN)/ruff format --check src tests docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The inner loop: rules against the oracle, and the two engines against each other.
+RULES := $(addprefix tests/test_,$(addsuffix .py,every_algorithm engines_agree golden rules rules_theta theta peer_rules \
+	peer_directions server_rules totals_rules tracking_rules rivals sdm_asgd closed_forms compensation mixing layers))
+check: lint
+	$(PYTEST) $(RULES)
 
 # Tests that measure gaps between steps run by themselves, when the cores are free. Tests of processes and sockets may
 # miss their moment on busy cores: what failed is run once more by itself, and fails the build if it fails there too.
