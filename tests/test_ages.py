@@ -16,7 +16,7 @@ from gossamer.runtime.agent import Agent
 from gossamer.runtime.environment import Run
 from gossamer.runtime.message import Stamp
 from gossamer.runtime.node import Node
-from gossamer.runtime.past import Clock
+from gossamer.runtime.past import StepClock
 from gossamer.runtime.transport.base import Letter, Transport
 
 # ---- ages from clocks
@@ -26,7 +26,7 @@ from gossamer.runtime.transport.base import Letter, Transport
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(0, 1600), st.integers(2, 12))
 def test_an_age_counts_the_own_iterations_that_were_completed_since(pauses, taken, depth):
     times = [sum(pauses[: i + 1]) for i in range(len(pauses))]
-    clock = Clock(depth)
+    clock = StepClock(depth)
     for step, at in enumerate(times):
         clock.add(step, at)
     # An iteration lies between two snapshots; one that began at or after the message was taken counts as completed.
@@ -35,7 +35,7 @@ def test_an_age_counts_the_own_iterations_that_were_completed_since(pauses, take
 
 
 def test_an_agent_that_has_just_begun_finds_nothing_older_than_its_start():
-    clock = Clock(8)
+    clock = StepClock(8)
     clock.add(500, 1000)
     assert clock.age(3) == 0
     clock.add(501, 1010)
@@ -95,8 +95,8 @@ def node_with(script: Script, text: str = "d-asgd", agents: int = 4, **run) -> N
 def say(
     script: Script, node: Node, peer: int, x: float, at: int | None = None, step: int = 0, heard=None, **changes
 ) -> None:
-    number, everyone = node.reception._layout.number, range(node.network.num_agents)
-    values = torch.full((node.reception._layout.length // 8,), x, dtype=torch.float64)
+    number, everyone = node.received._layout.number, range(node.network.num_agents)
+    values = torch.full((node.received._layout.length // 8,), x, dtype=torch.float64)
     stamp = Stamp(
         peer,
         1,
@@ -129,12 +129,12 @@ def test_a_dead_neighbour_is_left_out_and_the_row_still_sums_to_one(hands):
 def test_the_deadline_adapts_to_a_neighbours_usual_interval(hands):
     script = Script()
     node = node_with(script, deadline="auto")
-    assert node.reception.deadline_of(1) == 2.0
+    assert node.received.deadline_of(1) == 2.0
     for step in range(3):
         say(script, node, 1, 1.0, step=step)
         take_step(node)
         hands.now += 0.15
-    assert node.reception.deadline_of(1) == pytest.approx(20 * 0.15)
+    assert node.received.deadline_of(1) == pytest.approx(20 * 0.15)
 
 
 def test_tolerance_says_what_is_current_and_max_age_what_is_forgotten():
@@ -176,7 +176,7 @@ def test_a_newer_incarnation_is_news_though_its_iteration_is_lower():
 def test_a_message_of_another_layout_is_dropped_and_counted(broken):
     script = Script()
     node = node_with(script, agents=2)
-    stamp = Stamp(1, 1, 0, time.monotonic_ns(), node.reception._layout.number + (broken == "layout"))
+    stamp = Stamp(1, 1, 0, time.monotonic_ns(), node.received._layout.number + (broken == "layout"))
     script.letters[1] = Letter(stamp, torch.zeros(16 + 8 * (broken == "length"), dtype=torch.uint8))
     assert take_step(node).ages == {1: NOTHING} and script.counts["malformed"] == 1
 

@@ -13,7 +13,7 @@ from torch.distributed import TCPStore
 
 from gossamer.errors import UserError
 from gossamer.runtime.book import PATIENCE, Book, _Line, serve_book
-from gossamer.runtime.directory.keys import MOST_BYTES, Entry, seal
+from gossamer.runtime.directory.keys import MOST_BYTES, BookEntry, seal
 from waiting import until
 
 KEY = bytes(range(32))
@@ -172,9 +172,9 @@ def test_forged_and_replayed_entries_are_counted_and_not_believed(server, open_b
     one.post("address/0", {"port": 2})
     until(lambda: other.read("address/0") == {"port": 2})
     forgeries = [
-        seal("a-run", "address/0", Entry(time.time_ns(), {"port": 6}), None).decode(),
-        seal("a-run", "address/0", Entry(time.time_ns(), {"port": 6}), bytes(32)).decode(),
-        seal("a-run", "address/1", Entry(time.time_ns(), {"port": 6}), KEY).decode(),
+        seal("a-run", "address/0", BookEntry(time.time_ns(), {"port": 6}), None).decode(),
+        seal("a-run", "address/0", BookEntry(time.time_ns(), {"port": 6}), bytes(32)).decode(),
+        seal("a-run", "address/1", BookEntry(time.time_ns(), {"port": 6}), KEY).decode(),
         "x" * (MOST_BYTES + 1),
     ]
 

@@ -4,14 +4,14 @@ from hypothesis import given
 
 from gossamer.runtime.message import checksum, unpack_header
 from gossamer.runtime.transport.base import KEPT
-from gossamer.runtime.transport.sent_messages import Outbox
+from gossamer.runtime.transport.sent_messages import SentMessages
 from peers import payload, stamp
 
 LENGTH, AGENTS = 24, 4
 
 
-def put(outbox, sequence):
-    outbox.publish(stamp(0, 1, sequence), [payload(LENGTH, sequence)])
+def put(sent, sequence):
+    sent.publish(stamp(0, 1, sequence), [payload(LENGTH, sequence)])
 
 
 def whole(message):
@@ -21,14 +21,14 @@ def whole(message):
 
 
 def test_what_is_lent_is_newer_and_the_newest_or_the_oldest_kept():
-    outbox = Outbox(LENGTH, AGENTS)
-    assert outbox.lend(None, False) is None
+    sent = SentMessages(LENGTH, AGENTS)
+    assert sent.lend(None, False) is None
     for sequence in range(5):
-        put(outbox, sequence)
-    assert [outbox.lend(None, in_order).message.order for in_order in (False, True)] == [(1, 4), (1, 2)]
-    assert outbox.lend((1, 2), True).message.order == (1, 3)
-    assert outbox.lend((0, 99), True).message.order == (1, 2)
-    assert outbox.lend((1, 4), False) is None and outbox.lend((2, 0), False) is None
+        put(sent, sequence)
+    assert [sent.lend(None, in_order).message.order for in_order in (False, True)] == [(1, 4), (1, 2)]
+    assert sent.lend((1, 2), True).message.order == (1, 3)
+    assert sent.lend((0, 99), True).message.order == (1, 2)
+    assert sent.lend((1, 4), False) is None and sent.lend((2, 0), False) is None
 
 
 # Publish, lend to a receiver (in order or not), have one loan ended or taken back.
@@ -38,13 +38,13 @@ actions = st.lists(st.sampled_from([*often, *often, "sent", "back"]), min_size=3
 
 @given(actions, st.randoms(use_true_random=False))
 def test_what_is_lent_or_kept_is_never_written_over_and_the_buffers_are_bounded(taken, random):
-    outbox, loans, sequence = Outbox(LENGTH, AGENTS), [], 0
+    sent, loans, sequence = SentMessages(LENGTH, AGENTS), [], 0
     for action in taken:
         if action == "publish":
-            put(outbox, sequence)
+            put(sent, sequence)
             sequence += 1
         elif action.startswith("lend"):
-            loan = outbox.lend(None, action == "lend in order")
+            loan = sent.lend(None, action == "lend in order")
             if loan is not None:
                 loans.append(loan)
                 if random.random() < 0.8:
@@ -54,31 +54,31 @@ def test_what_is_lent_or_kept_is_never_written_over_and_the_buffers_are_bounded(
             if action == "sent":
                 loan.sent = lambda: True
             else:
-                outbox.take_back(loan)
+                sent.take_back(loan)
         assert all(whole(loan.message) for loan in loans)
-        assert len(outbox.buffers) <= AGENTS - 1 + KEPT + 1
+        assert len(sent.buffers) <= AGENTS - 1 + KEPT + 1
         kept = [
-            outbox.lend((1, before), True) for before in range(max(0, sequence - KEPT) - 1, sequence - 1) if before >= 0
+            sent.lend((1, before), True) for before in range(max(0, sequence - KEPT) - 1, sequence - 1) if before >= 0
         ]
         for loan in filter(None, kept):
             assert whole(loan.message)
-            outbox.take_back(loan)
+            sent.take_back(loan)
 
 
 def test_when_every_loan_is_stuck_another_message_waits_and_is_lent_later():
-    outbox, stuck = Outbox(LENGTH, AGENTS), []
+    sent, stuck = SentMessages(LENGTH, AGENTS), []
     for sequence in range(AGENTS - 1):
-        put(outbox, sequence)
-        stuck.append(outbox.lend(None, False))
+        put(sent, sequence)
+        stuck.append(sent.lend(None, False))
         stuck[-1].sent = lambda: False
-    put(outbox, 9)
-    assert outbox.lend(None, False) is None
+    put(sent, 9)
+    assert sent.lend(None, False) is None
     stuck[0].sent = lambda: True
-    assert outbox.lend(None, False).message.order == (1, 9)
+    assert sent.lend(None, False).message.order == (1, 9)
 
 
 def test_no_more_buffers_than_needed_when_nobody_asks():
-    outbox = Outbox(LENGTH, AGENTS)
+    sent = SentMessages(LENGTH, AGENTS)
     for sequence in range(100):
-        put(outbox, sequence)
-    assert len(outbox.buffers) == KEPT + 1
+        put(sent, sequence)
+    assert len(sent.buffers) == KEPT + 1

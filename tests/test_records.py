@@ -2,14 +2,14 @@ import json
 
 import pytest
 
-from gossamer.runtime.directory.keys import MOST_BYTES, Entry, Forged, seal, unseal
+from gossamer.runtime.directory.keys import MOST_BYTES, BookEntry, Forged, seal, unseal
 
 KEY = bytes(range(32))
 
 
 @pytest.mark.parametrize("key", [None, KEY])
 def test_a_record_is_read_where_it_was_posted_and_nowhere_else(key):
-    record = Entry(12, {"host": "é", "ages": [1, 2.5, None], "more": {"a": True}})
+    record = BookEntry(12, {"host": "é", "ages": [1, 2.5, None], "more": {"a": True}})
     sealed = seal("run", "address/3", record, key)
     assert unseal("run", "address/3", sealed, key) == record
     for run, name in (("run", "address/4"), ("other", "address/3")):
@@ -18,7 +18,7 @@ def test_a_record_is_read_where_it_was_posted_and_nowhere_else(key):
 
 
 def test_with_a_key_nothing_unsigned_or_changed_is_believed():
-    record = Entry(12, {"endpoint": "tcp://127.0.0.1:5"})
+    record = BookEntry(12, {"endpoint": "tcp://127.0.0.1:5"})
     sealed = seal("run", "address/3", record, KEY)
     wrong = [seal("run", "address/3", record, other) for other in (None, bytes(32))]
     wrong += [
@@ -56,4 +56,4 @@ def test_without_a_key_what_has_another_form_is_refused(body):
 
 def test_an_entry_that_is_too_long_is_not_posted():
     with pytest.raises(ValueError, match="the most is"):
-        seal("run", "n", Entry(1, {"a": "x" * MOST_BYTES}), KEY)
+        seal("run", "n", BookEntry(1, {"a": "x" * MOST_BYTES}), KEY)

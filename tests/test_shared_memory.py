@@ -203,11 +203,11 @@ def test_a_message_that_is_written_over_while_its_header_is_read_is_passed_over(
 def test_a_writer_that_goes_round_while_it_is_looked_up_is_looked_up_again(agent, monkeypatch):
     writer, reader = agent(0, length=8), agent(1)
     say(writer, 1)
-    times, whole = iter([lambda: [say(writer, sequence) for sequence in range(2, 9)]]), rings.Ring.whole
+    times, whole = iter([lambda: [say(writer, sequence) for sequence in range(2, 9)]]), rings.MessageRing.whole
 
     def look(ring, counter):
         next(times, int)()
         return whole(ring, counter)
 
-    monkeypatch.setattr(rings.Ring, "whole", look)
+    monkeypatch.setattr(rings.MessageRing, "whole", look)
     assert heard(reader.latest(0)) == [8]

@@ -22,7 +22,7 @@ PIXELS = 3 * 32 * 32
 
 
 @dataclass(frozen=True)
-class Layout:
+class CifarFiles:
     """An archive, the folder inside it, and the md5 of everything that is read."""
 
     archive: str
@@ -40,8 +40,8 @@ class Cifar:
     label_key: bytes
     label_bytes: int
     normalize: Normalize  # of the training images
-    python: Layout
-    binary: Layout
+    python: CifarFiles
+    binary: CifarFiles
 
 
 _BATCHES = {
@@ -58,14 +58,14 @@ SETS = {
         label_key=b"labels",
         label_bytes=1,
         normalize=Normalize(mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616)),
-        python=Layout(
+        python=CifarFiles(
             "cifar-10-python.tar.gz",
             "c58f30108f718f92721af3b95e74349a",
             "cifar-10-batches-py",
             train={file: md5 for file, (md5, _) in _BATCHES.items()},
             test={"test_batch": "40351d587109b95175f43aff81a1287e"},
         ),
-        binary=Layout(
+        binary=CifarFiles(
             "cifar-10-binary.tar.gz",
             "c32a1d4ab5d03f1284b67883e8d87530",
             "cifar-10-batches-bin",
@@ -78,14 +78,14 @@ SETS = {
         label_key=b"fine_labels",
         label_bytes=2,
         normalize=Normalize(mean=(0.5071, 0.4865, 0.4409), std=(0.2673, 0.2564, 0.2762)),
-        python=Layout(
+        python=CifarFiles(
             "cifar-100-python.tar.gz",
             "eb9058c3a382ffc7106e4002c42a8d85",
             "cifar-100-python",
             train={"train": "16019d7e3df5f24257cddd939b257f8d"},
             test={"test": "f0ef6b0ae62326f3e7ffdfab6717acfc"},
         ),
-        binary=Layout(
+        binary=CifarFiles(
             "cifar-100-binary.tar.gz",
             "03b5dce01913d631647c71ecec9e9cb8",
             "cifar-100-binary",
@@ -104,7 +104,7 @@ def load_cifar(name: str, data_dir: str | None = None) -> DataSet:
     return DataSet(train, test, kind.num_classes, kind.normalize, augments=True)
 
 
-def _find(name: str, kind: Cifar, place: Path) -> tuple[Path, Layout]:
+def _find(name: str, kind: Cifar, place: Path) -> tuple[Path, CifarFiles]:
     """Return a folder with the set's files: one that is there, one unpacked, or one downloaded."""
     layouts = (kind.python, kind.binary)
     for layout in layouts:
@@ -119,7 +119,7 @@ def _find(name: str, kind: Cifar, place: Path) -> tuple[Path, Layout]:
     return unpack(archive, layout.archive_md5, layout.folder), layout
 
 
-def _read_files(kind: Cifar, layout: Layout, folder: Path, files: dict[str, str]) -> Examples:
+def _read_files(kind: Cifar, layout: CifarFiles, folder: Path, files: dict[str, str]) -> Examples:
     read = _read_pickle if layout is kind.python else _read_records
     images, labels = zip(*(read(kind, read_checked(folder / file, md5)) for file, md5 in files.items()), strict=True)
     x = torch.from_numpy(np.concatenate(images)).view(-1, 3, 32, 32)

@@ -25,7 +25,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is pu
 
 from gossamer.errors import UserError, read_whole
 from gossamer.runtime.directory.addresses import bindable, joined, refuse_without_key, split
-from gossamer.runtime.directory.keys import Entry, Forged, read_key, seal, unseal
+from gossamer.runtime.directory.keys import BookEntry, Forged, read_key, seal, unseal
 
 PERIOD = 0.25  # seconds between two looks at the book
 PATIENCE = 3.0  # seconds for one look, or for a connection; a book that takes longer is given up
@@ -80,12 +80,12 @@ class Book:
         self._run, self._key = run, key
         self._posted: dict[str, bytes] = {}
         self._watched: dict[str, None] = {}  # a set that keeps its order
-        self._records: dict[str, Entry] = {}
+        self._records: dict[str, BookEntry] = {}
         self._seen: dict[str, bytes] = {}
         self._lock = threading.Lock()
         self._news, self._closed = threading.Event(), threading.Event()
         self._last_time = 0
-        self._line = _Line(self, f"gossamer-book-{rank}")
+        self._line = _BookLine(self, f"gossamer-book-{rank}")
         self._line.thread.start()
         self._supervisor = threading.Thread(target=self._supervise, name="gossamer-book", daemon=True)
         self._supervisor.start()
@@ -95,7 +95,7 @@ class Book:
         """Make this the entry under a name, now and in every book to come until the next one."""
         with self._lock:
             self._last_time = max(time.time_ns(), self._last_time + 1)
-            self._posted[name] = seal(self._run, name, Entry(self._last_time, value), self._key)
+            self._posted[name] = seal(self._run, name, BookEntry(self._last_time, value), self._key)
         self._news.set()
 
     def watch(self, name: str) -> None:
@@ -126,7 +126,7 @@ class Book:
 
     def _supervise(self) -> None:
         """See to it that the line moves: one that hangs in the store is left behind, and another one takes over."""
-        stuck: list[_Line] = []
+        stuck: list[_BookLine] = []
         while not self._closed.wait(PERIOD):
             if time.monotonic() - self._line.progress < PATIENCE:
                 continue
@@ -134,12 +134,12 @@ class Book:
             if len(stuck) < MOST_STUCK:  # else the last one stays, and goes on when the server does
                 stuck.append(self._line)
                 self.counts["stuck"] += 1
-                self._line = _Line(self, self._line.thread.name)
+                self._line = _BookLine(self, self._line.thread.name)
                 self._line.thread.start()
 
     # For the line.
 
-    def serves(self, line: "_Line") -> bool:
+    def serves(self, line: "_BookLine") -> bool:
         """Say whether this line is still to be used."""
         return self._line is line and not self._closed.is_set()
 
@@ -180,7 +180,7 @@ class Book:
                 self._records[name] = record
 
 
-class _Line:
+class _BookLine:
     """The connection to the book, in a thread that connects again and again, and that may hang for ever.
 
     A plain socket to the same server lies beside the store's own. The system closes it when the server dies. So that

@@ -12,7 +12,7 @@ from gossamer.algorithms.message_parts import aliases
 from gossamer.algorithms.weighing import weigh
 from gossamer.network import NOTHING
 from gossamer.runtime.past import OwnPast
-from gossamer.runtime.received import Held, Reception
+from gossamer.runtime.received import HeldAges, Received
 from gossamer.shapes import Bool, Float, Int, Tensor
 
 MOST_KEPT = 256  # weights for so many sets of current links are kept
@@ -38,14 +38,14 @@ class _Kept(Generic[Made]):
         return found
 
 
-class Sorting:
+class InboxMaker:
     """Makes one agent's inbox. All its groups are rows of the same tensors, told apart by their weights."""
 
     def __init__(
         self,
         algorithm: Algorithm,
         place: Place,
-        reception: Reception,
+        received: Received,
         past: OwnPast,
         *,
         tolerance: int,
@@ -53,7 +53,7 @@ class Sorting:
         plain: bool,
     ) -> None:
         """`tolerance` is the largest age that counts as current, `oldest` the largest of which the own past is kept."""
-        self.algorithm, self.place, self.reception, self.past = algorithm, place, reception, past
+        self.algorithm, self.place, self.received, self.past = algorithm, place, received, past
         self.tolerance, self.oldest = tolerance, oldest
         self.heard: frozenset[int] = frozenset()  # whose messages were current at the last step
         self.everyone: Int[Tensor, "all all"] | None = None  # the ages on all links, in lock step
@@ -66,14 +66,14 @@ class Sorting:
         self._masks: _Kept[Tensor] = _Kept()
         self._late: _Kept[Tensor] = _Kept()
 
-    def sort(self, t: int, vectors: Mapping[str, Float[Tensor, "1 _"]], held: Held) -> tuple[Inbox, Weights]:
+    def make(self, t: int, vectors: Mapping[str, Float[Tensor, "1 _"]], held: HeldAges) -> tuple[Inbox, Weights]:
         """Return the inbox of iteration t, at which the agent itself has sent these vectors, and its weights."""
         x, names, new = vectors["x"], self.algorithm.message, tuple(held.new)
         ages = self._kept(held.ages)
         reliable = tuple(0 <= age <= self.tolerance for age in ages)
         late = tuple(age > self.tolerance for age in ages) if self.algorithm.hears_late else (False,) * len(ages)
         self.heard = frozenset(compress(self._senders, reliable))
-        received = self.reception.messages
+        received = self.received.messages
         message = {name: received[self._alias.get(name, name)] for name in names}
         groups = {age: tuple(other == age for other in ages) for age in sorted(set(compress(ages, late)))}
         drifts = self.past.drifts(t, groups)
@@ -111,7 +111,7 @@ class Sorting:
     def _weights(self, reliable: Flags, late: Flags, x: Tensor) -> Weights:
         """Return this agent's row of the weights."""
         everyone = self.everyone
-        told = tuple(map(self.reception.heard_by, self._senders)) if everyone is None else everyone.numpy().tobytes()
+        told = tuple(map(self.received.heard_by, self._senders)) if everyone is None else everyone.numpy().tobytes()
         return self._weighed.get((reliable, late, told), lambda: self._weigh(reliable, late).to(x))
 
     def _weigh(self, reliable: Flags, late: Flags) -> Weights:
@@ -138,7 +138,7 @@ class Sorting:
         else:
             current = links.clone()
             for sender in self._senders:
-                if (told := self.reception.heard_by(sender)) is not None:
+                if (told := self.received.heard_by(sender)) is not None:
                     current[sender] = False
                     current[sender, list(told)] = True
         current[self._rank] = False

@@ -14,11 +14,11 @@ from gossamer.algorithms import Algorithm, Evaluate, Noise, Own, Place, Update
 from gossamer.errors import StabilityWarning, UserError
 from gossamer.network import NOTHING, Arrivals, Network
 from gossamer.runtime.agent import Agent, Step
-from gossamer.runtime.inbox import Sorting
-from gossamer.runtime.past import Clock, OwnPast
-from gossamer.runtime.payload import Layout
-from gossamer.runtime.publisher import Outbox
-from gossamer.runtime.received import Reception
+from gossamer.runtime.inbox import InboxMaker
+from gossamer.runtime.past import OwnPast, StepClock
+from gossamer.runtime.payload import PayloadLayout
+from gossamer.runtime.publisher import Publisher
+from gossamer.runtime.received import Received
 from gossamer.runtime.transport.base import Transport
 from gossamer.runtime.transport.scripted import Scripted
 from gossamer.seeding import generator
@@ -58,15 +58,15 @@ class Node:
         )
         self.t, self._met = 0, False
         self.state: dict[str, Tensor] = algorithm.start(x, self.place)
-        layout = Layout(algorithm, segments, x.dtype, plain=plain, compress=agent.run.compress)
+        layout = PayloadLayout(algorithm, segments, x.dtype, plain=plain, compress=agent.run.compress)
         depth = self._depth()
-        self._clock, self._past = Clock(depth), OwnPast(algorithm, x, depth, plain=plain)
+        self._clock, self._past = StepClock(depth), OwnPast(algorithm, x, depth, plain=plain)
         oldest = depth - 1 if algorithm.totals else None
-        self.reception = Reception(self.senders, layout, x, deadline=agent.run.deadline, oldest=oldest)
+        self.received = Received(self.senders, layout, x, deadline=agent.run.deadline, oldest=oldest)
         self._transport = self._with_delays(agent.transport)
-        self._outbox = Outbox(self._transport, layout, agent.rank, agent.incarnation, waits=self._lockstep)
-        self._inbox = Sorting(
-            algorithm, self.place, self.reception, self._past, tolerance=self._tolerance, oldest=depth - 1, plain=plain
+        self._publisher = Publisher(self._transport, layout, agent.rank, agent.incarnation, waits=self._lockstep)
+        self._inbox = InboxMaker(
+            algorithm, self.place, self.received, self._past, tolerance=self._tolerance, oldest=depth - 1, plain=plain
         )
 
     @property
@@ -130,16 +130,16 @@ class Node:
         now = time.monotonic_ns()
         self._clock.add(t, now)
         self._past.push(t, vectors)
-        length = self._outbox.publish(t, now, vectors, self._inbox.heard) if self._sends(t) else 0
+        length = self._publisher.publish(t, now, vectors, self._inbox.heard) if self._sends(t) else 0
         if not self._met:
             self._met = True
-            self.reception.assume(x)
+            self.received.assume(x)
             self._meet()
         self._transport.tick(t)
-        held = self.reception.receive(self._transport, self._clock)
+        held = self.received.receive(self._transport, self._clock)
         if isinstance(self._transport, Scripted) and self._lockstep:
             self._inbox.everyone = self._transport.ages  # which each agent can draw for all
-        inbox, weights = self._inbox.sort(t, vectors, held)
+        inbox, weights = self._inbox.make(t, vectors, held)
         previous = self._past.previous(t)
         if previous is not None or sent:
             own = replace(own, previous=previous, sent=sent)
@@ -160,13 +160,13 @@ class Node:
     def newest_state(self, wait: float) -> tuple[Float[Tensor, "1 d"], int] | None:
         """Return the state of the neighbour that is furthest, and its iteration; None after waiting in vain."""
         until = time.monotonic() + wait
-        while "x" in self.reception.messages and self.senders:
-            held = self.reception.receive(self.agent.transport, self._clock)
+        while "x" in self.received.messages and self.senders:
+            held = self.received.receive(self.agent.transport, self._clock)
             there = [place for place, age in enumerate(held.ages) if age != NOTHING]
             if there:
-                place = max(there, key=lambda place: self.reception.sequence_of(self.senders[place]))
-                sequence = self.reception.sequence_of(self.senders[place])
-                x = self.reception.messages["x"][place : place + 1].clone()
+                place = max(there, key=lambda place: self.received.sequence_of(self.senders[place]))
+                sequence = self.received.sequence_of(self.senders[place])
+                x = self.received.messages["x"][place : place + 1].clone()
                 return (x, sequence) if sequence < MOST_STEPS else None
             if time.monotonic() >= until:
                 break
@@ -186,7 +186,7 @@ class Node:
 
     def close(self) -> None:
         """Send what is still under way; those who wait for every message of this agent get the last one too."""
-        self._outbox.close()
+        self._publisher.close()
         if self._lockstep:
             self._transport.flush(FAREWELL)
 

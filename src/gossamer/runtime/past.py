@@ -10,7 +10,7 @@ from gossamer.shapes import Float, Tensor
 from gossamer.state.history import Drift, Ring
 
 
-class Clock:
+class StepClock:
     """When this agent took each of its last snapshots; from it follows how old a neighbour's is in own iterations."""
 
     def __init__(self, depth: int) -> None:

@@ -27,7 +27,7 @@ class Part:
         return "gradient" if self.name in ("g", "v") else "state"
 
 
-class Layout:
+class PayloadLayout:
     """The parts of a message of one rule and one model, and the number by which agents know that they agree on it."""
 
     def __init__(
@@ -58,10 +58,10 @@ class Layout:
         self.number = zlib.crc32(f"{algorithm.name};{segments};{text}".encode())
 
 
-class Writer:
+class PayloadWriter:
     """Turns what an agent sends into tensors whose bytes are a payload; remembers what codecs owe."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: PayloadLayout) -> None:
         self.layout = layout
         self._encoders: dict[str, Encoder] = {
             part.name: part.codec.encoder(part.kind, part.size, part.dtype) for part in layout.parts
@@ -75,10 +75,10 @@ class Writer:
         return pieces
 
 
-class Reader:
+class PayloadReader:
     """Writes one peer's payloads into the rows that are kept for it."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: PayloadLayout) -> None:
         self.layout = layout
         self._decoders: dict[str, Decoder] = {
             part.name: part.codec.decoder(part.kind, part.size, part.dtype) for part in layout.parts

@@ -10,20 +10,22 @@ from dataclasses import dataclass
 import torch
 
 from gossamer.runtime.message import Stamp
-from gossamer.runtime.payload import Layout, Writer
+from gossamer.runtime.payload import PayloadLayout, PayloadWriter
 from gossamer.runtime.transport.base import Transport
 from gossamer.shapes import Float, Tensor
 
 Vectors = Mapping[str, Float[Tensor, "1 _"]]
 
 
-class Outbox:
+class Publisher:
     """Publishes an agent's messages."""
 
-    def __init__(self, transport: Transport, layout: Layout, rank: int, incarnation: int, *, waits: bool) -> None:
+    def __init__(
+        self, transport: Transport, layout: PayloadLayout, rank: int, incarnation: int, *, waits: bool
+    ) -> None:
         """Open the transport. `waits`: publish every message before going on, however long a GPU takes."""
         self._transport, self._layout, self._rank, self._incarnation = transport, layout, rank, incarnation
-        self._writer = Writer(layout)
+        self._writer = PayloadWriter(layout)
         self._waits = waits
         self._gpu: _FromGpu | None = None
         transport.open(layout.length)
@@ -56,7 +58,7 @@ class Outbox:
 
 
 @dataclass
-class _Place:
+class _PinnedMessage:
     """Pinned memory for one message, and when it was filled."""
 
     vectors: dict[str, Tensor]
@@ -71,11 +73,11 @@ class _FromGpu:
     def __init__(self, send: Callable[[Stamp, Vectors], None], like: Vectors) -> None:
         self._send = send
         self._stream = torch.cuda.Stream(device=next(iter(like.values())).device)
-        self._free: queue.Queue[_Place] = queue.Queue()
+        self._free: queue.Queue[_PinnedMessage] = queue.Queue()
         for _ in range(self.PLACES):
             pinned = {name: torch.empty_like(vector, device="cpu").pin_memory() for name, vector in like.items()}
-            self._free.put(_Place(pinned, torch.cuda.Event()))
-        self._filled: queue.Queue[tuple[Stamp, _Place] | None] = queue.Queue()
+            self._free.put(_PinnedMessage(pinned, torch.cuda.Event()))
+        self._filled: queue.Queue[tuple[Stamp, _PinnedMessage] | None] = queue.Queue()
         self._thread = threading.Thread(target=self._run, name="gossamer-outbox", daemon=True)
         self._thread.start()
 

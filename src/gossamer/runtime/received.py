@@ -8,8 +8,8 @@ import torch
 
 from gossamer.network import NOTHING
 from gossamer.runtime.message import Malformed
-from gossamer.runtime.past import Clock
-from gossamer.runtime.payload import Layout, Reader
+from gossamer.runtime.past import StepClock
+from gossamer.runtime.payload import PayloadLayout, PayloadReader
 from gossamer.runtime.transport.base import Letter, Transport
 from gossamer.shapes import Float, Tensor
 
@@ -19,10 +19,10 @@ SECOND = 1_000_000_000
 
 
 @dataclass
-class _Peer:
+class _Neighbour:
     """One neighbour as this agent knows it."""
 
-    reader: Reader
+    reader: PayloadReader
     rows: Mapping[str, Float[Tensor, " _"]]
     order: tuple[int, int] = (-1, -1)  # of the message that the rows hold; below all others before the first
     shown: bool = False  # whether the transport shows it now
@@ -35,20 +35,20 @@ class _Peer:
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldAges:
     """The age of each neighbour's message, NOTHING where there is none, and whether it is new."""
 
     ages: list[int]
     new: list[bool]
 
 
-class Reception:
+class Received:
     """The rows of an inbox, one a neighbour, filled as messages arrive."""
 
     def __init__(
         self,
         peers: Sequence[int],
-        layout: Layout,
+        layout: PayloadLayout,
         like: Float[Tensor, "1 d"],
         *,
         deadline: float | str,
@@ -70,7 +70,7 @@ class Reception:
             else self.messages
         )
         self._peers = {
-            peer: _Peer(Reader(layout), {name: rows[place] for name, rows in self._landing.items()})
+            peer: _Neighbour(PayloadReader(layout), {name: rows[place] for name, rows in self._landing.items()})
             for place, peer in enumerate(peers)
         }
 
@@ -79,7 +79,7 @@ class Reception:
         for known in self._peers.values():
             known.reader.assume(x[0].cpu(), known.rows)
 
-    def receive(self, transport: Transport, clock: Clock) -> Held:
+    def receive(self, transport: Transport, clock: StepClock) -> HeldAges:
         """Look at every neighbour's newest message; return how old what is held is."""
         ages, new = [], []
         for place, (peer, known) in enumerate(self._peers.items()):
@@ -91,9 +91,9 @@ class Reception:
                     rows[place].copy_(self._landing[name][place], non_blocking=True)
             ages.append(self._age(transport, peer, known, clock))
             new.append(fresh and ages[-1] != NOTHING)
-        return Held(ages, new)
+        return HeldAges(ages, new)
 
-    def _look(self, transport: Transport, peer: int, known: _Peer) -> None:
+    def _look(self, transport: Transport, peer: int, known: _Neighbour) -> None:
         """Take the newest message, unless it is held already or no message of this run."""
         for _ in range(TRIES):
             letter = transport.latest(peer)
@@ -110,7 +110,7 @@ class Reception:
                 self._note(known, letter)
                 return
 
-    def _read(self, transport: Transport, known: _Peer, letter: Letter) -> bool:
+    def _read(self, transport: Transport, known: _Neighbour, letter: Letter) -> bool:
         """Decode a message into its rows; say whether it was whole."""
         payload = letter.payload
         if known.reader.builds_on_rows:
@@ -129,7 +129,7 @@ class Reception:
         known.order = (-1, -1)  # the rows are mixed: nothing is held until a message was read whole
         return False
 
-    def _note(self, known: _Peer, letter: Letter) -> None:
+    def _note(self, known: _Neighbour, letter: Letter) -> None:
         stamp, now = letter.stamp, time.monotonic()
         if known.order != (-1, -1):
             share = 0.1
@@ -137,7 +137,7 @@ class Reception:
         known.order, known.sequence, known.heard, known.news = stamp.order, stamp.sequence, stamp.heard, now
         known.taken = stamp.time
 
-    def _age(self, transport: Transport, peer: int, known: _Peer, clock: Clock) -> int:
+    def _age(self, transport: Transport, peer: int, known: _Neighbour, clock: StepClock) -> int:
         """Return the age in own iterations; a neighbour without news for its deadline counts as dead."""
         if not known.shown or known.order == (-1, -1) or not known.reader.complete:
             return NOTHING

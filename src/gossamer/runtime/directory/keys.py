@@ -95,7 +95,7 @@ def verify(key: bytes, data: bytes, signature: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Entry:
+class BookEntry:
     """What was posted under a name, and when, in nanoseconds since 1970 on the writer's clock."""
 
     time: int
@@ -106,7 +106,7 @@ class Forged(ValueError):
     """Bytes that no agent of this run has posted under this name."""
 
 
-def seal(run: str, name: str, record: Entry, key: bytes | None) -> bytes:
+def seal(run: str, name: str, record: BookEntry, key: bytes | None) -> bytes:
     """Return an entry ready to be posted."""
     body = json.dumps({"run": run, "name": name, "time": record.time, "value": record.value}).encode()
     sealed = (UNSIGNED if key is None else sign(key, body)).encode() + b"\n" + body
@@ -115,7 +115,7 @@ def seal(run: str, name: str, record: Entry, key: bytes | None) -> bytes:
     return sealed
 
 
-def unseal(run: str, name: str, sealed: bytes, key: bytes | None) -> Entry:
+def unseal(run: str, name: str, sealed: bytes, key: bytes | None) -> BookEntry:
     """Return what an entry says, if it was posted in this run under this name, and with the key if there is one."""
     if len(sealed) > MOST_BYTES:
         raise Forged(f"an entry of {len(sealed)} bytes")
@@ -131,4 +131,4 @@ def unseal(run: str, name: str, sealed: bytes, key: bytes | None) -> Entry:
     time, value = entry.get("time"), entry.get("value")
     if type(time) is not int or not isinstance(value, dict):
         raise Forged("an entry of another form")
-    return Entry(time, value)
+    return BookEntry(time, value)

@@ -117,7 +117,7 @@ def describe_exit(status: int) -> str:
 
 
 @dataclass
-class Outcome:
+class AgentOutcome:
     """How one agent ended: its exit status (-9 for a signal 9, None when it runs elsewhere or was never started)."""
 
     rank: int
@@ -130,12 +130,12 @@ class Outcome:
 class Report:
     """How a launch ended."""
 
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[AgentOutcome] = field(default_factory=list)
     seconds: float = 0.0
     interrupted: bool = False
     hopeless: str | None = None  # why nothing was tried any longer
 
     @property
-    def failed(self) -> list[Outcome]:
+    def failed(self) -> list[AgentOutcome]:
         """Those who did not end well by themselves."""
         return [outcome for outcome in self.outcomes if outcome.exit != 0]

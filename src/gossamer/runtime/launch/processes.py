@@ -11,7 +11,7 @@ from typing import Any
 
 from gossamer.runtime.launch.agent_logs import Tail, last_words, log_path
 from gossamer.runtime.launch.book_process import AgentStatuses, BookProcess
-from gossamer.runtime.launch.job import Job, Outcome, Report, Watcher, describe_exit, python_command
+from gossamer.runtime.launch.job import AgentOutcome, Job, Report, Watcher, describe_exit, python_command
 from gossamer.runtime.launch.process_family import family, guarded, kill_family, send
 from gossamer.runtime.transport.shared import remove_leftovers, remove_orphans
 
@@ -173,7 +173,7 @@ class Launcher:
         rows = {row["rank"]: row for row in self.rows()}
         statuses = self._statuses.newest() if self._statuses else {}
         report.outcomes = [
-            Outcome(agent.rank, agent.exit, rows[agent.rank]["restarts"], statuses.get(agent.rank))
+            AgentOutcome(agent.rank, agent.exit, rows[agent.rank]["restarts"], statuses.get(agent.rank))
             for agent in self._agents
         ]
         report.seconds = time.monotonic() - begun

@@ -42,7 +42,7 @@ class Desk:
         return dict(self._seats)
 
 
-class Agent:
+class ScriptAgent:
     """An actor that runs the script once. When that fails the process ends, which makes Ray start the actor again."""
 
     def __init__(self, plan: Job, rank: int, restarts: int, address: str, key: str | None) -> None:
@@ -83,7 +83,7 @@ class Agent:
             write_if_missing(Path(os.environ["GOSSAMER_KEY_FILE"]), self._key)
 
 
-class RayAgent(Agent):
+class RayAgent(ScriptAgent):
     """The actor: reports at the desk, then is an agent like any other."""
 
     def __init__(self, plan: Job, rank: int, desk: str, key: str | None) -> None:

@@ -16,7 +16,7 @@ from gossamer.errors import UserError
 from gossamer.runtime.directory.addresses import is_loopback
 from gossamer.runtime.launch.agent_logs import Tail, log_path
 from gossamer.runtime.launch.book_process import AgentStatuses, BookProcess
-from gossamer.runtime.launch.job import Job, Outcome, Report, Watcher
+from gossamer.runtime.launch.job import AgentOutcome, Job, Report, Watcher
 from gossamer.runtime.launch.process_family import send
 from gossamer.runtime.launch.processes import FINAL, TABLE, remove_shared_memory
 from gossamer.runtime.launch.ray_agent import Desk, RayAgent, Seat
@@ -60,7 +60,7 @@ class RayLauncher:
         statuses = self._statuses.newest() if self._statuses else {}
         for rank, status in self._exits.items():
             restarts = self._seats[rank].restarts if rank in self._seats else 0
-            report.outcomes.append(Outcome(rank, status, restarts, statuses.get(rank)))
+            report.outcomes.append(AgentOutcome(rank, status, restarts, statuses.get(rank)))
         report.seconds = time.monotonic() - begun
         return report
 

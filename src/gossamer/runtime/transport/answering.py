@@ -13,7 +13,7 @@ import zmq
 
 from gossamer.runtime.message import Malformed
 from gossamer.runtime.transport.requests import Answer, Ask, Echo, Envelope, Order, Probe, pack_reply, unpack_request
-from gossamer.runtime.transport.sent_messages import Loan, Outbox
+from gossamer.runtime.transport.sent_messages import Loan, SentMessages
 from gossamer.runtime.transport.zmq_sockets import Sizes, Socket, rank_of, receive
 
 MOST_AT_ONCE = 64  # requests that are read before everything else has its turn
@@ -88,18 +88,18 @@ class Answering:
         except zmq.ZMQError:
             self._counts["unsent"] += 1  # gone, or does not read what it asked for
 
-    def answer(self, outbox: Outbox) -> None:
+    def answer(self, sent: SentMessages) -> None:
         """Answer all requests for which there is a message."""
-        patience = Sizes(outbox.length, self._num_agents).patience
+        patience = Sizes(sent.length, self._num_agents).patience
         for asker in self._askers.values():
             ask = asker.ask
             if ask is None:
                 continue
             under_way = asker.answered > ask.settled and time.monotonic() < asker.since + patience
-            loan = None if under_way else outbox.lend(ask.newer_than, ask.in_order)
+            loan = None if under_way else sent.lend(ask.newer_than, ask.in_order)
             if loan is not None:
                 asker.ask = None
-                if self._send(outbox, asker.connection, ask.number, loan):
+                if self._send(sent, asker.connection, ask.number, loan):
                     asker.answered, asker.loan, asker.since = ask.number, loan, time.monotonic()
 
     def all_have(self, newest: Order | None) -> bool:
@@ -117,11 +117,11 @@ class Answering:
             return True  # there is no such connection any more
         return False
 
-    def _send(self, outbox: Outbox, connection: bytes, number: int, loan: Loan) -> bool:
+    def _send(self, sent: SentMessages, connection: bytes, number: int, loan: Loan) -> bool:
         try:
             self._socket.send(connection, zmq.SNDMORE | zmq.NOBLOCK)
         except zmq.ZMQError:
-            outbox.take_back(loan)
+            sent.take_back(loan)
             self._counts["unsent"] += 1
             return False
         # Once ZeroMQ has taken the first frame, it takes the others.

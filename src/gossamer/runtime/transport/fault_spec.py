@@ -50,7 +50,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Links:
+class FaultyLinks:
     """Links between agents of different groups; `one_way` only from the first group to the second."""
 
     groups: tuple[frozenset[int], ...]
@@ -69,16 +69,16 @@ class Links:
         return (">" if self.one_way else "/").join(groups)
 
 
-def _at(what: Span | Links | None) -> str:
+def _at(what: Span | FaultyLinks | None) -> str:
     return f"@{what.text}" if what else ""
 
 
 @dataclass(frozen=True)
-class Delay:
+class FaultDelay:
     """Messages are seen later."""
 
     span: Span
-    links: Links | None  # None: all
+    links: FaultyLinks | None  # None: all
 
     @property
     def text(self) -> str:
@@ -91,7 +91,7 @@ class Chance:
 
     name: str
     probability: float
-    links: Links | None
+    links: FaultyLinks | None
 
     @property
     def text(self) -> str:
@@ -102,7 +102,7 @@ class Chance:
 class Partition:
     """Groups do not hear each other while it lasts."""
 
-    links: Links
+    links: FaultyLinks
     span: Span | None  # None: for ever
 
     @property
@@ -125,7 +125,7 @@ class Halt:
         return f"stop:{self.agent}@{self.iteration},{_duration(self.pause)}"
 
 
-Clause = Delay | Chance | Partition | Halt
+Clause = FaultDelay | Chance | Partition | Halt
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def _clause(clause: str, num_agents: int) -> Clause:
     if not what or (at and not where):
         raise _garbled(clause)
     if name == "delay":
-        return Delay(_span(clause, what), _links(clause, where, num_agents) if at else None)
+        return FaultDelay(_span(clause, what), _links(clause, where, num_agents) if at else None)
     if name in ("loss", "corrupt"):
         return Chance(name, _probability(clause, what), _links(clause, where, num_agents) if at else None)
     if name == "partition":
@@ -182,7 +182,7 @@ def _partition(clause: str, groups: str, while_it_lasts: str, num_agents: int) -
     return Partition(links, span)
 
 
-def _links(clause: str, text: str, num_agents: int) -> Links:
+def _links(clause: str, text: str, num_agents: int) -> FaultyLinks:
     separator = next((mark for mark in ">-" if mark in text), "/")
     parts = text.split(separator)
     groups = tuple(frozenset(_agent(clause, agent, num_agents) for agent in part.split(",")) for part in parts)
@@ -190,7 +190,7 @@ def _links(clause: str, text: str, num_agents: int) -> Links:
         raise UserError(f"'{text}' in fault '{clause}' names no links; write them like 0>1, 0-1 or 0,1/2,3")
     if len(frozenset().union(*groups)) < sum(len(group) for group in groups):
         raise UserError(f"'{text}' in fault '{clause}' has an agent on both sides; name each agent once")
-    return Links(groups, one_way=separator == ">")
+    return FaultyLinks(groups, one_way=separator == ">")
 
 
 def _agent(clause: str, text: str, num_agents: int) -> int:

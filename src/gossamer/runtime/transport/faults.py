@@ -23,7 +23,7 @@ import torch
 
 from gossamer.runtime.message import Stamp, checksum
 from gossamer.runtime.transport.base import KEPT, Letter, Transport, Wrapper
-from gossamer.runtime.transport.fault_spec import Chance, Delay, Faults, Halt, Partition, parse_faults
+from gossamer.runtime.transport.fault_spec import Chance, FaultDelay, Faults, Halt, Partition, parse_faults
 from gossamer.seeding import generator
 
 __all__ = ["MOST_UNDER_WAY", "Faults", "Faulty", "parse_faults"]
@@ -32,7 +32,7 @@ MOST_UNDER_WAY = 64  # messages of a peer
 
 
 @dataclass(frozen=True, eq=False)
-class _Held:
+class _UnderWay:
     """A message under way, and from when on it can be seen."""
 
     letter: Letter
@@ -45,13 +45,13 @@ class _Held:
 
 
 @dataclass(eq=False)
-class _Line:
+class _FaultyLink:
     """What came of one peer, and the clauses for what it sends here, each with its place among all."""
 
     peer: int
-    clauses: list[tuple[int, Delay | Chance]]
+    clauses: list[tuple[int, FaultDelay | Chance]]
     partitions: list[Partition]
-    under_way: list[_Held] = field(default_factory=list)
+    under_way: list[_UnderWay] = field(default_factory=list)
     visible: list[Letter] = field(default_factory=list)  # KEPT at most, the newest last
     judged: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=4 * KEPT))  # orders, not to judge twice
 
@@ -74,7 +74,7 @@ class Faulty(Wrapper):
         self._faults, self._rank, self._seed, self._clock = faults, rank, seed, clock
         restarts = int(os.environ.get("GOSSAMER_RESTARTS") or 0) if restarts is None else restarts
         self._halts = [c for c in faults.clauses if isinstance(c, Halt) and c.agent == rank and not restarts]
-        self._lines: dict[int, _Line | None] = {}  # None: a link without faults
+        self._lines: dict[int, _FaultyLink | None] = {}  # None: a link without faults
         self._joined = clock()
         self._step: int | None = None  # before the first tick
 
@@ -106,10 +106,10 @@ class Faulty(Wrapper):
         wanted = (line.visible[-1].stamp.incarnation, sequence) if line.visible else None
         return next((letter for letter in line.visible if letter.stamp.order == wanted), None)
 
-    def _line(self, peer: int) -> _Line | None:
+    def _line(self, peer: int) -> _FaultyLink | None:
         """Return the state of the link from a peer, None where it has no faults."""
         if peer not in self._lines:
-            clauses: list[tuple[int, Delay | Chance]] = []
+            clauses: list[tuple[int, FaultDelay | Chance]] = []
             partitions = []
             for place, clause in enumerate(self._faults.clauses):
                 if isinstance(clause, Halt) or (clause.links and not clause.links.cover(peer, self._rank)):
@@ -118,10 +118,10 @@ class Faulty(Wrapper):
                     partitions.append(clause)
                 else:
                     clauses.append((place, clause))
-            self._lines[peer] = _Line(peer, clauses, partitions) if clauses or partitions else None
+            self._lines[peer] = _FaultyLink(peer, clauses, partitions) if clauses or partitions else None
         return self._lines[peer]
 
-    def _look(self, line: _Line, sequence: int | None = None) -> None:
+    def _look(self, line: _FaultyLink, sequence: int | None = None) -> None:
         """Take what is new, or a message of before, and let be seen what has waited long enough."""
         now = self._clock()
         if self._is_cut(line, now):
@@ -137,13 +137,13 @@ class Faulty(Wrapper):
             oldest = line.visible[0].stamp.order if len(line.visible) == KEPT else (-1, -1)
             line.under_way = [held for held in line.under_way if held not in due and held.order > oldest]
 
-    def _is_cut(self, line: _Line, now: int) -> bool:
+    def _is_cut(self, line: _FaultyLink, now: int) -> bool:
         """Return whether a partition keeps this peer's messages away."""
         elapsed, step = now - self._joined, self._step or 0
         spans = [partition.span for partition in line.partitions]
         return any(span is None or span.low <= (elapsed if span.timed else step) < span.high for span in spans)
 
-    def _take(self, line: _Line, letter: Letter | None, now: int) -> None:
+    def _take(self, line: _FaultyLink, letter: Letter | None, now: int) -> None:
         """Decide, once a message, what becomes of it."""
         if letter is None or letter.stamp.order in line.judged:
             return
@@ -164,7 +164,7 @@ class Faulty(Wrapper):
             self.counts["overflow"] += 1
             del line.under_way[_most_crowded(line.under_way)]
 
-    def _happens(self, name: str, line: _Line, stamp: Stamp) -> bool:
+    def _happens(self, name: str, line: _FaultyLink, stamp: Stamp) -> bool:
         """Draw whether a message is lost, or damaged."""
         chances = [(place, c) for place, c in line.clauses if isinstance(c, Chance) and c.name == name]
         return any(self._draw(place, stamp) < chance.probability for place, chance in chances)
@@ -176,20 +176,20 @@ class Faulty(Wrapper):
         letter.payload[place : place + 1] ^= 0xFF
         return checksum(letter.payload) == before
 
-    def _hold(self, line: _Line, letter: Letter, now: int) -> _Held:
+    def _hold(self, line: _FaultyLink, letter: Letter, now: int) -> _UnderWay:
         """Return the message with the time and the iteration from which on it can be seen: the last of all delays."""
         seen, step = 0, 0
         offset = self.inner.offset(line.peer)
         taken = now if offset is None else letter.stamp.time + offset
         for place, clause in line.clauses:
-            if isinstance(clause, Delay):
+            if isinstance(clause, FaultDelay):
                 low, high = clause.span.low, clause.span.high
                 amount = low + int(self._draw(place, letter.stamp) * (high - low + 1)) if high > low else low
                 if clause.span.timed:
                     seen = max(seen, taken + amount)
                 else:
                     step = max(step, (self._step or 0) + amount)
-        return _Held(letter, seen, step)
+        return _UnderWay(letter, seen, step)
 
     def _draw(self, place: int, stamp: Stamp) -> float:
         """Return a number in [0, 1) for this clause and this message. An incarnation is a time, hence no part of it."""
@@ -197,7 +197,7 @@ class Faulty(Wrapper):
         return float(torch.rand((), generator=source, dtype=torch.float64))
 
 
-def _most_crowded(under_way: list[_Held]) -> int:
+def _most_crowded(under_way: list[_UnderWay]) -> int:
     """Return the place of the message that is missed least: whose neighbours are nearest to each other."""
     sequences = [held.letter.stamp.sequence for held in under_way]
     return min(range(1, len(sequences) - 1), key=lambda place: sequences[place + 1] - sequences[place - 1])

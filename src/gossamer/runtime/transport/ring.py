@@ -48,7 +48,7 @@ def _aligned(size: int) -> int:
 
 
 @dataclass(frozen=True)
-class Shape:
+class RingShape:
     """Where things lie in a file for so many agents and payloads of so many bytes."""
 
     num_agents: int
@@ -75,14 +75,14 @@ class Shape:
         return _aligned(_FILE_HEADER) + SLOTS * self.slot
 
 
-class Ring:
+class MessageRing:
     """A mapped file.
 
     The mapping is never closed by hand. It goes with the last tensor that looks into it, and since it keeps the file
     open, so does the writer's lock.
     """
 
-    def __init__(self, descriptor: int, shape: Shape, write: bool) -> None:
+    def __init__(self, descriptor: int, shape: RingShape, write: bool) -> None:
         self.shape = shape
         self._map = mmap.mmap(descriptor, shape.file, access=mmap.ACCESS_WRITE if write else mmap.ACCESS_READ)
         self._words = memoryview(self._map).cast("Q")
@@ -141,7 +141,7 @@ class Ring:
 class Description:
     """What the header of a file says of it."""
 
-    shape: Shape
+    shape: RingShape
     pid: int
 
 
@@ -156,7 +156,7 @@ def describe(descriptor: int) -> Description:
     word = dict(zip(_NAMES, np.frombuffer(raw, dtype=np.uint64).tolist(), strict=True))
     if (word["magic"], word["version"], word["slots"]) != (_MAGIC, _VERSION, SLOTS):
         raise Malformed("a file of something else")
-    shape = Shape(word["agents"], word["length"])
+    shape = RingShape(word["agents"], word["length"])
     if shape.file != status.st_size:  # to look behind a file's end would kill this process
         raise Malformed(f"a file of {status.st_size} bytes instead of {shape.file}")
     return Description(shape, word["pid"])
@@ -177,16 +177,16 @@ def try_lock(descriptor: int) -> None:
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def map_ring(path: Path, num_agents: int) -> Ring:
+def map_ring(path: Path, num_agents: int) -> MessageRing:
     """Return a peer's ring, to read."""
     with opened(path, os.O_RDONLY) as descriptor:
         shape = describe(descriptor).shape
         if shape.num_agents != num_agents:
             raise Malformed(f"a ring for {shape.num_agents} agents")
-        return Ring(descriptor, shape, write=False)
+        return MessageRing(descriptor, shape, write=False)
 
 
-def take_over(path: Path, shape: Shape, incarnation: int) -> Ring | None:
+def take_over(path: Path, shape: RingShape, incarnation: int) -> MessageRing | None:
     """Return the ring that a dead incarnation has left, or None where there is none that can be used."""
     try:
         with opened(path, os.O_RDWR) as descriptor:
@@ -194,7 +194,7 @@ def take_over(path: Path, shape: Shape, incarnation: int) -> Ring | None:
             # It may have been removed, by who held the lock before, since it was opened.
             if os.fstat(descriptor).st_nlink == 0 or describe(descriptor).shape != shape:
                 return None
-            ring = Ring(descriptor, shape, write=True)
+            ring = MessageRing(descriptor, shape, write=True)
     except (OSError, Malformed):
         return None
     newest = ring["head"]
@@ -206,13 +206,13 @@ def take_over(path: Path, shape: Shape, incarnation: int) -> Ring | None:
     return ring
 
 
-def create(path: Path, shape: Shape, incarnation: int) -> Ring:
+def create(path: Path, shape: RingShape, incarnation: int) -> MessageRing:
     """Make a ring under another name and then rename it, so that nobody ever maps half of one."""
     descriptor, name = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)  # for this user alone
     try:
         try_lock(descriptor)
         _allocate(descriptor, shape.file)
-        ring = Ring(descriptor, shape, write=True)
+        ring = MessageRing(descriptor, shape, write=True)
         ring.claim(incarnation)
         Path(name).replace(path)
     except BaseException:

@@ -20,7 +20,7 @@ POLL = 1e-4  # seconds between two looks for a message that is waited for
 
 
 @dataclass
-class _Line:
+class _DelayedLink:
     """One peer's messages that were seen, the newest last."""
 
     letters: deque[tuple[int, Letter]]  # with the own iteration at which each was first seen
@@ -48,7 +48,7 @@ class Scripted(Wrapper):
         self._arrivals = arrivals
         self.hurried: Callable[[], bool] = lambda: False  # whether waits are to end now
         depth = arrivals.largest_age + 1
-        self._lines = {peer: _Line(deque(maxlen=depth)) for peer in peers}
+        self._lines = {peer: _DelayedLink(deque(maxlen=depth)) for peer in peers}
         self._ticks = 0
         self.ages: Int[Tensor, "n n"] = torch.full(arrivals.network.links.shape, NOTHING)  # as drawn for all agents
 
@@ -68,7 +68,7 @@ class Scripted(Wrapper):
             self._ticks += 1
         self._now, self._step = now, step
 
-    def _wait(self, peer: int, line: _Line, step: int, begun: float) -> None:
+    def _wait(self, peer: int, line: _DelayedLink, step: int, begun: float) -> None:
         """Take the message of this iteration; a peer that is ahead, or was given up, is not waited for.
 
         All are waited for from the same moment on. A peer that itself waits for a dead one comes a deadline late, so
@@ -88,7 +88,7 @@ class Scripted(Wrapper):
         line.lost = letter is None and not ahead
         self._take(line, letter or newest)
 
-    def _take(self, line: _Line, letter: Letter | None) -> None:
+    def _take(self, line: _DelayedLink, letter: Letter | None) -> None:
         """Keep a copy of what is new."""
         if letter is None or letter.stamp.order <= line.order:
             return

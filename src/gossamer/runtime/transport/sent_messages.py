@@ -41,7 +41,7 @@ class Loan:
         return self.arrived or (self.sent is not None and self.sent())
 
 
-class Outbox:
+class SentMessages:
     """The messages of one agent; `publish` is called by the agent's thread, `lend` by the one that sends."""
 
     def __init__(self, length: int, num_agents: int) -> None:

@@ -18,7 +18,17 @@ import torch
 from gossamer.errors import UserError
 from gossamer.runtime.message import Malformed, Stamp, pack_header, unpack_header
 from gossamer.runtime.transport.base import KEPT, Letter, Transport
-from gossamer.runtime.transport.ring import SLOTS, Ring, Shape, create, describe, map_ring, opened, take_over, try_lock
+from gossamer.runtime.transport.ring import (
+    SLOTS,
+    MessageRing,
+    RingShape,
+    create,
+    describe,
+    map_ring,
+    opened,
+    take_over,
+    try_lock,
+)
 from gossamer.shapes import Tensor
 
 LOOK_AGAIN = 0.05  # seconds between looks at whether a peer has a file, or another one than before
@@ -28,11 +38,11 @@ _FILE_NAME = re.compile(r"gossamer-(?P<run>.+)-[0-9]+(?P<unfinished>\.[a-z0-9_]+
 
 
 @dataclass
-class _Peer:
+class _PeerFile:
     """What is known of a peer's file."""
 
     path: Path
-    ring: Ring | None = None
+    ring: MessageRing | None = None
     look_at: float = 0.0  # when to look for another file
     refused: tuple[int, ...] = ()  # the file that was no ring, so that it is counted once
     letters: dict[int, tuple[int, Letter | None]] = field(default_factory=dict)  # by slot, each with its number
@@ -45,12 +55,12 @@ class SharedMemory(Transport):
         super().__init__()
         self._run, self._rank, self._num_agents, self._incarnation = run, rank, num_agents, incarnation
         self._folder = folder or _default_folder()
-        self._ring: Ring | None = None
-        self._peers: dict[int, _Peer] = {}
+        self._ring: MessageRing | None = None
+        self._peers: dict[int, _PeerFile] = {}
 
     def open(self, length: int) -> None:
         """Take over the file of an earlier incarnation, so that peers go on reading where they are, or make one."""
-        shape, path = Shape(self._num_agents, length), self._path(self._rank)
+        shape, path = RingShape(self._num_agents, length), self._path(self._rank)
         self._ring = None
         try:
             self._ring = take_over(path, shape, self._incarnation) or create(path, shape, self._incarnation)
@@ -119,11 +129,11 @@ class SharedMemory(Transport):
         wanted = state.ring["incarnation"], sequence
         return next((letter for letter in self._letters(peer, state) if letter.stamp.order == wanted), None)
 
-    def _look(self, peer: int) -> _Peer:
+    def _look(self, peer: int) -> _PeerFile:
         """Find the peer's file, or the one that has replaced it; what was found stays until there is another."""
         state = self._peers.get(peer)
         if state is None:
-            state = self._peers[peer] = _Peer(self._path(peer))
+            state = self._peers[peer] = _PeerFile(self._path(peer))
         now = time.monotonic()
         if now < state.look_at:
             return state
@@ -139,7 +149,7 @@ class SharedMemory(Transport):
                     state.refused = *file, status.st_size
         return state
 
-    def _letters(self, peer: int, state: _Peer) -> Iterator[Letter]:
+    def _letters(self, peer: int, state: _PeerFile) -> Iterator[Letter]:
         """Yield the last messages of a peer, the newest first, without those that are not whole or malformed."""
         ring = state.ring
         if ring is None:
@@ -158,7 +168,7 @@ class SharedMemory(Transport):
             if letter is not None:
                 yield letter
 
-    def _parse(self, peer: int, ring: Ring, counter: int) -> Letter | None:
+    def _parse(self, peer: int, ring: MessageRing, counter: int) -> Letter | None:
         """Return a message whose payload lies in the ring, or None where the header is not one of this peer's."""
         try:
             stamp, length, _ = unpack_header(ring.header(counter), self._num_agents)

@@ -1,7 +1,7 @@
 """Messages over TCP with ZeroMQ: receivers ask, senders answer with the newest, and nobody waits for anybody.
 
 One thread does all work with sockets; the agent's own thread only copies into a buffer and rings a bell. What a sender
-holds for its receivers does not grow with their number being slow, stopped or dead: see outbox.py.
+holds for its receivers does not grow with their number being slow, stopped or dead: see sent_messages.py.
 
 With the run's key all traffic is encrypted and both ends prove who they are (CURVE). Without one, sockets listen and
 connect on this host alone; there, other users of the host could read, disturb and bring an agent down.
@@ -25,7 +25,7 @@ from gossamer.runtime.transport.answering import Answering
 from gossamer.runtime.transport.asking import Asking, Identity
 from gossamer.runtime.transport.base import Letter, Transport
 from gossamer.runtime.transport.requests import Envelope, run_digest
-from gossamer.runtime.transport.sent_messages import Outbox
+from gossamer.runtime.transport.sent_messages import SentMessages
 from gossamer.runtime.transport.zmq_sockets import Admission, Context, Sizes, answering_socket, lock
 from gossamer.shapes import Tensor
 
@@ -94,7 +94,7 @@ class Sockets(Transport):
         super().__init__()
         host = bindable(address, key)
         self._key, self._where, self._num_agents = key, where, num_agents
-        self._outbox: Outbox | None = None
+        self._sent: SentMessages | None = None
         me = Identity(rank, num_agents, run_digest(run), key, in_order, clock)
         self._peers = {peer: Asking(peer, me, self.counts) for peer in range(num_agents) if peer != rank}
         self._context: Context = zmq.Context()
@@ -125,14 +125,14 @@ class Sockets(Transport):
 
     def open(self, length: int) -> None:
         """Make ready to publish, and start to ask peers, from whom messages of this length are expected."""
-        self._outbox = Outbox(length, self._num_agents)
+        self._sent = SentMessages(length, self._num_agents)
         self._bell.ring()
 
     def publish(self, stamp: Stamp, parts: Sequence[Tensor]) -> None:
         """Copy the message, and answer those who wait for it."""
-        if self._outbox is None:
+        if self._sent is None:
             raise ValueError("open the transport before the first message")
-        self._outbox.publish(stamp, parts)
+        self._sent.publish(stamp, parts)
         self._bell.ring()
 
     def latest(self, peer: int) -> Letter | None:
@@ -150,7 +150,7 @@ class Sockets(Transport):
 
     def flush(self, seconds: float) -> None:
         """Wait until every peer that has asked for messages has the newest one, or is gone."""
-        if not self._closing.is_set() and self._outbox is not None:
+        if not self._closing.is_set() and self._sent is not None:
             self._served.clear()
             self._flushing = True
             self._bell.ring()
@@ -192,15 +192,15 @@ class Sockets(Transport):
             self.counts["refused"] += 1
         if self._socket in ready:
             self._answering.receive()
-        if self._outbox is None:
+        if self._sent is None:
             return
-        self._answering.answer(self._outbox)
-        if self._flushing and self._answering.all_have(self._outbox.newest):
+        self._answering.answer(self._sent)
+        if self._flushing and self._answering.all_have(self._sent.newest):
             self._served.set()
         now = time.monotonic()
         if now >= self._look_up_at:
             self._look_up_at = now + LOOK_UP
-            self._look_up(Sizes(self._outbox.length, self._num_agents))
+            self._look_up(Sizes(self._sent.length, self._num_agents))
         for asking in self._peers.values():
             if asking.socket is not None:
                 if ready.get(asking.socket, 0) & zmq.POLLIN:
