@@ -63,7 +63,7 @@ def write_script(folder, body):
     return path
 
 
-def make_plan(folder, body, agents, **values):
+def make_job(folder, body, agents, **values):
     run = Run(agents=agents, run=f"test-{os.getpid()}-{folder.name[-20:].replace('_', '-')}".lower(), book=NOWHERE)
     made = {"run": run, "ranks": tuple(range(agents)), "script": write_script(folder, body), "folder": folder}
     return Job(**{**made, "serves_book": False, **values})

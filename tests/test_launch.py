@@ -13,7 +13,7 @@ from gossamer.runtime.environment import Run
 from gossamer.runtime.launch import processes
 from gossamer.runtime.launch.book_process import AgentStatuses
 from gossamer.runtime.launch.processes import Launcher
-from launching import Events, alive, lines_of, lives, make_plan, pids
+from launching import Events, alive, lines_of, lives, make_job, pids
 from waiting import until
 
 # Agents.
@@ -25,8 +25,8 @@ def test_every_agent_is_told_who_it_is(tmp_path, monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS")
     monkeypatch.setattr("gossamer.runtime.launch.job.cores", lambda: 7)
     watcher = Events(0)
-    plan = make_plan(tmp_path, "print('hello', *sys.argv[1:]); print('cut', end='')", 3, arguments=("--x", "a b"))
-    report = Launcher(plan, watcher).run()
+    job = make_job(tmp_path, "print('hello', *sys.argv[1:]); print('cut', end='')", 3, arguments=("--x", "a b"))
+    report = Launcher(job, watcher).run()
     assert [(o.rank, o.exit, o.restarts) for o in report.outcomes] == [(0, 0, 0), (1, 0, 0), (2, 0, 0)]
     assert not report.failed and not report.interrupted and watcher.events == []
     for rank in range(3):
@@ -39,8 +39,8 @@ def test_every_agent_is_told_who_it_is(tmp_path, monkeypatch):
         assert own == {
             "GOSSAMER_RANK": str(rank),
             "GOSSAMER_AGENTS": "3",
-            "GOSSAMER_RUN": plan.run.run,
-            "GOSSAMER_BOOK": plan.run.book,
+            "GOSSAMER_RUN": job.run.run,
+            "GOSSAMER_BOOK": job.run.book,
             "GOSSAMER_FOLDER": str(tmp_path),
             "GOSSAMER_LAUNCHER": str(os.getpid()),
         }
@@ -51,9 +51,9 @@ def test_every_agent_is_told_who_it_is(tmp_path, monkeypatch):
 
 
 def test_threads_that_the_user_has_set_are_left_alone(tmp_path):
-    plan = make_plan(tmp_path, "", 2)
-    assert plan.environment(0, 0, {"OMP_NUM_THREADS": "3"})["OMP_NUM_THREADS"] == "3"
-    assert "TORCHELASTIC_RESTART_COUNT" not in plan.environment(0, 0, {"TORCHELASTIC_RESTART_COUNT": "2"})
+    job = make_job(tmp_path, "", 2)
+    assert job.environment(0, 0, {"OMP_NUM_THREADS": "3"})["OMP_NUM_THREADS"] == "3"
+    assert "TORCHELASTIC_RESTART_COUNT" not in job.environment(0, 0, {"TORCHELASTIC_RESTART_COUNT": "2"})
 
 
 DIES_TWICE = """
@@ -64,7 +64,7 @@ if rank == "1" and restarts < 2:
 
 def test_an_agent_that_dies_is_started_again_and_the_others_never_notice(tmp_path):
     watcher = Events()
-    report = Launcher(make_plan(tmp_path, DIES_TWICE, 3), watcher).run()
+    report = Launcher(make_job(tmp_path, DIES_TWICE, 3), watcher).run()
     assert [(o.exit, o.restarts) for o in report.outcomes] == [(0, 0), (0, 2), (0, 0)] and not report.failed
     assert [life["restarts"] for life in lives(tmp_path, 1)] == [0, 1, 2]
     assert len(lives(tmp_path, 0)) == len(lives(tmp_path, 2)) == 1
@@ -85,7 +85,7 @@ while rank == "2" and count("lives", 1) < 2:  # outlives all restarts of agent 1
 
 def test_an_agent_that_has_used_up_its_restarts_fails_alone(tmp_path):
     watcher = Events()
-    report = Launcher(make_plan(tmp_path, ONE_FAILS, 3, max_restarts=1), watcher).run()
+    report = Launcher(make_job(tmp_path, ONE_FAILS, 3, max_restarts=1), watcher).run()
     assert [o.exit for o in report.outcomes] == [0, 1, 0] and [o.rank for o in report.failed] == [1]
     assert len(lives(tmp_path, 1)) == 2 and not report.hopeless
     log = tmp_path / "agent-1.log"
@@ -96,8 +96,8 @@ def test_an_agent_that_has_used_up_its_restarts_fails_alone(tmp_path):
 def test_agents_that_all_fail_at_their_start_are_not_tried_for_ever(tmp_path, monkeypatch):
     monkeypatch.setattr(processes, "BEGINNING", 60.0)  # a start takes longer than usual on a machine that stands still
     watcher, begun = Events(), time.monotonic()
-    plan = make_plan(tmp_path, "import nothing_of_that_name", 3, max_restarts=50)
-    report = Launcher(plan, watcher).run()
+    job = make_job(tmp_path, "import nothing_of_that_name", 3, max_restarts=50)
+    report = Launcher(job, watcher).run()
     # Twice each, and perhaps some more while the slowest of them, which is tried twice only, is still at it.
     tries = [len(lives(tmp_path, rank)) for rank in range(3)]
     assert time.monotonic() - begun < 60 and min(tries) == 2 and max(tries) <= 6
@@ -130,14 +130,14 @@ class Seeing(Events):
 
 def test_agents_that_fail_after_steps_have_no_mistake_in_common(tmp_path):
     server = serve_book("127.0.0.1")
-    plan = make_plan(tmp_path, FAILS_ONCE_SEEN, 1, max_restarts=2)  # or it might fail twice before it is read of
-    plan = plan.with_book(server.endpoint)
-    client = Book(server.endpoint, plan.run.run, 0)
+    job = make_job(tmp_path, FAILS_ONCE_SEEN, 1, max_restarts=2)  # or it might fail twice before it is read of
+    job = job.with_book(server.endpoint)
+    client = Book(server.endpoint, job.run.run, 0)
     client.post("status/0", {"step": 5, "loss": 0.5, "done": True})
     until(lambda: client.connected)
     watcher = Seeing(tmp_path / "seen")
     try:
-        report = Launcher(plan, watcher).run()
+        report = Launcher(job, watcher).run()
     finally:
         client.close()
         server.close()
@@ -168,7 +168,7 @@ def test_the_last_words_of_agents_are_waited_for_a_moment(monkeypatch):
 
 def test_only_some_agents_of_a_run(tmp_path):
     watcher = Events()
-    report = Launcher(make_plan(tmp_path, "", 4, ranks=(1, 3)), watcher).run()
+    report = Launcher(make_job(tmp_path, "", 4, ranks=(1, 3)), watcher).run()
     assert [o.rank for o in report.outcomes] == [1, 3]
     assert [len(lives(tmp_path, rank)) for rank in range(4)] == [0, 1, 0, 1]
     assert [row["state"] for row in watcher.rows[-1]] == ["elsewhere", "done", "elsewhere", "done"]
@@ -192,7 +192,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_what_an_agent_has_started_is_gone_before_it_is_started_again(tmp_path):
-    assert not Launcher(make_plan(tmp_path, LEAVES_A_CHILD, 1)).run().failed
+    assert not Launcher(make_job(tmp_path, LEAVES_A_CHILD, 1)).run().failed
     assert lines_of(tmp_path / "left-0.jsonl") == [{"there": False}]
 
 
@@ -219,7 +219,7 @@ def test_stopped_agents_may_clean_up(tmp_path, monkeypatch, handler):
     begun = time.monotonic()
     before = signal.signal(signal.SIGINT, handler)  # a shell has it ignored by what it runs in the background
     try:
-        report = Launcher(make_plan(tmp_path, CLEANS_UP, 2)).run(stop_when_ready(tmp_path, 2))
+        report = Launcher(make_job(tmp_path, CLEANS_UP, 2)).run(stop_when_ready(tmp_path, 2))
     finally:
         signal.signal(signal.SIGINT, before)
     assert report.interrupted and [o.exit for o in report.outcomes] == [0, 0]
@@ -236,24 +236,24 @@ if rank == "1":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 wait_for_ever()
 """
-    report = Launcher(make_plan(tmp_path, body, 2)).run(stop_when_ready(tmp_path, 2))
+    report = Launcher(make_job(tmp_path, body, 2)).run(stop_when_ready(tmp_path, 2))
     assert [o.exit for o in report.outcomes] == [-signal.SIGTERM, -signal.SIGKILL] and report.interrupted
     assert not any(alive(pid) for pid in pids(tmp_path, 2))
 
 
 def test_shared_memory_is_removed_unless_others_of_the_run_still_use_it(tmp_path):
-    plan = make_plan(tmp_path, "wait_for_ever()", 2, ranks=(0,))
+    job = make_job(tmp_path, "wait_for_ever()", 2, ranks=(0,))
     name = tmp_path / "ours"
     other = processes.subprocess.Popen(
-        [sys.executable, "-c", "import time; time.sleep(60)"], env={"GOSSAMER_RUN": plan.run.run}
+        [sys.executable, "-c", "import time; time.sleep(60)"], env={"GOSSAMER_RUN": job.run.run}
     )
     removed = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(processes, "remove_leftovers", lambda run, folder: removed.append((run, folder)))
-        until(lambda: processes.family(run=plan.run.run) == [other.pid])
-        processes.remove_shared_memory(plan.run.run, name)
+        until(lambda: processes.family(run=job.run.run) == [other.pid])
+        processes.remove_shared_memory(job.run.run, name)
         assert removed == []
         other.kill()
         other.wait()
-        processes.remove_shared_memory(plan.run.run, name)
-        assert removed == [(plan.run.run, name)]
+        processes.remove_shared_memory(job.run.run, name)
+        assert removed == [(job.run.run, name)]

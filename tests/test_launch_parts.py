@@ -10,7 +10,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from gossamer.cli.launch_plan import make_launch, parse_ranks
+from gossamer.cli.launch_job import make_launch, parse_ranks
 from gossamer.cli.launch_view import View, to_line, to_table
 from gossamer.errors import UserError
 from gossamer.network import Trace
@@ -18,7 +18,7 @@ from gossamer.runtime.age_trace import merge_traces
 from gossamer.runtime.launch.agent_logs import Tail, last_words
 from gossamer.runtime.launch.book_process import BookProcess
 from gossamer.runtime.launch.processes import Launcher, Restarts, describe_exit
-from launching import alive, make_plan
+from launching import alive, make_job
 from waiting import until
 
 # The policy, with a clock of its own.
@@ -79,7 +79,7 @@ def serving(folder, code=SERVES, **values):
     def command(address, port):
         return [sys.executable, "-c", code, address, str(port)]
 
-    return BookProcess(make_plan(folder, "", 1, serves_book=True, **values), command)
+    return BookProcess(make_job(folder, "", 1, serves_book=True, **values), command)
 
 
 def test_a_book_that_dies_comes_back_at_the_same_port(tmp_path):
@@ -107,7 +107,7 @@ def test_waiting_for_a_book_can_be_broken_off(tmp_path):
     first = book.pid
     book.stop()
     assert not alive(first)
-    report = Launcher(dataclasses.replace(make_plan(tmp_path, "", 2), serves_book=True), book=lambda plan: book).run(
+    report = Launcher(dataclasses.replace(make_job(tmp_path, "", 2), serves_book=True), book=lambda job: book).run(
         lambda: True
     )
     assert report.interrupted and report.outcomes == []
@@ -115,7 +115,7 @@ def test_waiting_for_a_book_can_be_broken_off(tmp_path):
 
 def test_a_book_with_a_key_is_told_where_it_is(tmp_path):
     code = "import os; print(os.environ['GOSSAMER_KEY_FILE'] + ':1', flush=True)"
-    keyed = dataclasses.replace(make_plan(tmp_path, "", 1).run, key_file="the-key")
+    keyed = dataclasses.replace(make_job(tmp_path, "", 1).run, key_file="the-key")
     book = serving(tmp_path, code, run=keyed)
     assert book.start() == "the-key:1"
     book.stop()
@@ -171,11 +171,11 @@ def planned(folder, ranks=None, out=None, **given):
 
 
 def test_the_number_of_agents_is_the_networks_unless_it_is_given(folder):
-    plan = planned(folder, network="clusters:3,5").plan
-    assert (plan.run.agents, plan.ranks, plan.run.network) == (8, tuple(range(8)), "clusters:3,5")
-    assert planned(folder, agents="3").plan.run.network == "complete:3"
-    assert plan.folder == planned(folder, agents="3").plan.folder == plan.folder.__class__("runs/launch-train")
-    assert plan.run.run.startswith("train-") and plan.run.run != planned(folder, agents="3").plan.run.run
+    job = planned(folder, network="clusters:3,5").job
+    assert (job.run.agents, job.ranks, job.run.network) == (8, tuple(range(8)), "clusters:3,5")
+    assert planned(folder, agents="3").job.run.network == "complete:3"
+    assert job.folder == planned(folder, agents="3").job.folder == job.folder.__class__("runs/launch-train")
+    assert job.run.run.startswith("train-") and job.run.run != planned(folder, agents="3").job.run.run
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_ranks_that_are_none_are_refused(text):
 def test_where_others_can_reach_the_agents_a_key_is_made_and_removed(folder):
     made = planned(folder, agents="2", address="10.0.0.1")
     key = folder / "runs/launch-train/key"
-    assert made.plan.run.key_file == str(key)
+    assert made.job.run.key_file == str(key)
     made.prepare(pytest.fail)
     assert stat.S_IMODE(key.stat().st_mode) == 0o600 and len(bytes.fromhex(key.read_text())) == 32
     made.clean()
@@ -223,13 +223,13 @@ def test_the_book_is_served_where_it_is_to_be_and_is_not_yet(folder):
         server.bind(("127.0.0.1", 0))  # kept to the end, so that no other process can serve there
         port = server.getsockname()[1]
         given = {"agents": "2", "book": f"127.0.0.1:{port}"}
-        plan = planned(folder, **given).plan
-        assert plan.serves_book and plan.book_port == port
-        parts = [planned(folder, ranks=ranks, run="x", **given).plan.serves_book for ranks in ("0", "1")]
+        job = planned(folder, **given).job
+        assert job.serves_book and job.book_port == port
+        parts = [planned(folder, ranks=ranks, run="x", **given).job.serves_book for ranks in ("0", "1")]
         server.listen()
-        assert not planned(folder, **given).plan.serves_book
+        assert not planned(folder, **given).job.serves_book
     assert parts == [True, False]  # the part with agent 0, or two that start together would both
-    assert not planned(folder, agents="2", book="localhost:9").plan.serves_book  # elsewhere, as far as one can tell
+    assert not planned(folder, agents="2", book="localhost:9").job.serves_book  # elsewhere, as far as one can tell
 
 
 def test_a_folder_is_for_one_run(folder):

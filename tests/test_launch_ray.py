@@ -10,7 +10,7 @@ from gossamer.errors import UserError
 from gossamer.runtime.launch.ray_agent import Desk, run_script, write_if_missing
 from gossamer.runtime.launch.ray_cluster import run_on_ray
 from gossamer.runtime.launch.ray_connection import Resources, connected
-from launching import Events, alive, lives, make_plan, pids
+from launching import Events, alive, lives, make_job, pids
 
 HALF = Resources(cpus_per_agent=0.5)
 NEVER = lambda: None  # noqa: E731
@@ -20,7 +20,7 @@ NEVER = lambda: None  # noqa: E731
 def ray(tmp_path_factory):
     """One Ray for all tests here, made and ended as a launch does."""
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
-    with connected(HALF, make_plan(tmp_path_factory.mktemp("ray"), "", 2)) as made:
+    with connected(HALF, make_job(tmp_path_factory.mktemp("ray"), "", 2)) as made:
         assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
         yield made
     assert not made.is_initialized()
@@ -40,8 +40,8 @@ sys.exit(0 if rank == "0" else None)
 def test_a_killed_agent_is_started_again_by_ray_and_the_other_goes_on(ray, tmp_path):
     (tmp_path / "beside.py").write_text("VALUE = 7")
     watcher = Events(0)
-    plan = make_plan(tmp_path, ONE_IS_KILLED, 2, arguments=("x y",))
-    report = run_on_ray(plan, watcher, HALF, NEVER)
+    job = make_job(tmp_path, ONE_IS_KILLED, 2, arguments=("x y",))
+    report = run_on_ray(job, watcher, HALF, NEVER)
     assert [(o.rank, o.exit, o.restarts) for o in report.outcomes] == [(0, 0, 0), (1, 0, 1)]
     (steady,), (first, second) = lives(tmp_path, 0), lives(tmp_path, 1)
     assert first["pid"] != second["pid"] and [first["restarts"], second["restarts"]] == [0, 1]
@@ -53,8 +53,8 @@ def test_a_killed_agent_is_started_again_by_ray_and_the_other_goes_on(ray, tmp_p
     assert own == {
         "GOSSAMER_RANK": "0",
         "GOSSAMER_AGENTS": "2",
-        "GOSSAMER_RUN": plan.run.run,
-        "GOSSAMER_BOOK": plan.run.book,
+        "GOSSAMER_RUN": job.run.run,
+        "GOSSAMER_BOOK": job.run.book,
         "GOSSAMER_FOLDER": str(tmp_path),
     }
     assert watcher.lines == [(0, "argument x y 7")] and (tmp_path / "agent-1.log").read_text() == "argument x y 7\n" * 2
@@ -64,8 +64,8 @@ def test_a_killed_agent_is_started_again_by_ray_and_the_other_goes_on(ray, tmp_p
 
 def test_an_agent_that_fails_for_good_fails_alone(ray, tmp_path):
     watcher = Events()
-    plan = make_plan(tmp_path, "raise ValueError('of agent 1') if rank == '1' else SystemExit", 2, max_restarts=0)
-    report = run_on_ray(plan, watcher, HALF, NEVER)
+    job = make_job(tmp_path, "raise ValueError('of agent 1') if rank == '1' else SystemExit", 2, max_restarts=0)
+    report = run_on_ray(job, watcher, HALF, NEVER)
     assert [o.exit for o in report.outcomes] == [0, 1] and not report.interrupted
     assert (tmp_path / "agent-1.log").read_text().splitlines()[-1] == "ValueError: of agent 1"
     (event,) = [event for event in watcher.events if "agent" in event]  # not that the machine was waited for
@@ -84,7 +84,7 @@ finally:
 def test_stopped_agents_clean_up_and_end(ray, tmp_path, monkeypatch):
     monkeypatch.setattr("gossamer.runtime.launch.ray_cluster.FINAL", 60.0)  # a slow machine's agents need time
     report = run_on_ray(
-        make_plan(tmp_path, CLEANS_UP, 2),
+        make_job(tmp_path, CLEANS_UP, 2),
         Events(),
         HALF,
         lambda: all((tmp_path / f"ready-{rank}.jsonl").exists() for rank in range(2)),
@@ -95,7 +95,7 @@ def test_stopped_agents_clean_up_and_end(ray, tmp_path, monkeypatch):
 
 def test_more_than_the_machine_has_is_refused(ray, tmp_path):
     with pytest.raises(UserError, match=r"2 agents with 1000 CPU each need 2000, this machine has \d+; use less"):
-        run_on_ray(make_plan(tmp_path, "", 2), Events(), Resources(cpus_per_agent=1000.0), NEVER)
+        run_on_ray(make_job(tmp_path, "", 2), Events(), Resources(cpus_per_agent=1000.0), NEVER)
 
 
 # Without Ray.
@@ -104,7 +104,7 @@ def test_more_than_the_machine_has_is_refused(ray, tmp_path):
 def test_without_ray_there_is_a_line_that_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UserError, match=r'Ray is not installed; install it with: pip install "gossamer\[ray\]"'):
-        run_on_ray(make_plan(tmp_path, "", 2), Events(), HALF, NEVER)
+        run_on_ray(make_job(tmp_path, "", 2), Events(), HALF, NEVER)
 
 
 @pytest.mark.parametrize(

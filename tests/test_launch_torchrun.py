@@ -5,7 +5,7 @@ import signal
 from gossamer.runtime.environment import read_environment
 from gossamer.runtime.launch.job import torchrun_command
 from gossamer.runtime.launch.processes import Launcher
-from launching import Events, alive, in_a_shell, lives, make_plan, pids, write_script
+from launching import Events, alive, in_a_shell, lives, make_job, pids, write_script
 from waiting import until
 
 ONE_IS_KILLED = """
@@ -18,16 +18,16 @@ while rank == "0" and count("lives", 1) < 2:  # lives through the death of the o
 
 def test_a_killed_agent_is_started_again_by_torchrun_and_the_other_goes_on(tmp_path):
     watcher = Events()
-    plan = make_plan(tmp_path, ONE_IS_KILLED, 2, arguments=("--epochs", "3"))
-    report = Launcher(plan, watcher, command=torchrun_command, restarts=0).run()
+    job = make_job(tmp_path, ONE_IS_KILLED, 2, arguments=("--epochs", "3"))
+    report = Launcher(job, watcher, command=torchrun_command, restarts=0).run()
     assert [o.exit for o in report.outcomes] == [0, 0] and watcher.events == []
     (steady,), (first, second) = lives(tmp_path, 0), lives(tmp_path, 1)
     assert steady["argv"][1:] == ["--epochs", "3"] and first["pid"] != second["pid"]
     told = [read_environment(life["environ"]) for life in (steady, first, second)]
     assert [(run.rank, run.agents, run.restarts, run.book) for run in told] == [
-        (0, 2, 0, plan.run.book),
-        (1, 2, 0, plan.run.book),
-        (1, 2, 1, plan.run.book),
+        (0, 2, 0, job.run.book),
+        (1, 2, 0, job.run.book),
+        (1, 2, 1, job.run.book),
     ]
 
 

@@ -20,8 +20,8 @@ SCRIPT = Path(__file__).parent / "lockstep_agent.py"
 def test_processes_in_lock_step_reproduce_the_trajectory(tmp_path, transport, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([SOURCE, str(SCRIPT.parent)]))
     run = Run(agents=3, run=f"agree-{os.getpid()}-{transport}", transport=transport)
-    plan = Job(run=run, ranks=(0, 1, 2), script=SCRIPT, arguments=(str(tmp_path),), folder=tmp_path, max_restarts=0)
-    report = Launcher(plan).run()
+    job = Job(run=run, ranks=(0, 1, 2), script=SCRIPT, arguments=(str(tmp_path),), folder=tmp_path, max_restarts=0)
+    report = Launcher(job).run()
     assert not report.failed, (tmp_path / "agent-0.log").read_text()[-2000:]
     paths = [torch.load(tmp_path / f"{rank}.pt") for rank in range(3)]
     cases = [(world, text) for world in worlds_of_processes() for text in CORE]

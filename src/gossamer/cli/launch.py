@@ -13,7 +13,7 @@ from gossamer.algorithms.options import describe_options, read_options
 from gossamer.cli.display import print_json
 from gossamer.cli.flags import make_flag
 from gossamer.cli.interrupt import INTERRUPTED, Interrupt
-from gossamer.cli.launch_plan import Launch, make_launch
+from gossamer.cli.launch_job import Launch, make_launch
 from gossamer.cli.launch_view import View
 from gossamer.errors import UserError
 from gossamer.runtime.age_trace import merge_traces
@@ -88,11 +88,11 @@ def launch(
     made = make_launch(
         script, arguments or [], given, ranks=ranks, out=out_dir, record=record is not None, max_restarts=max_restarts
     )
-    view = View(logs, made.plan.run.agents, json=json)
+    view = View(logs, made.job.run.agents, json=json)
     made.prepare(view.event)
     try:
         report = _run(made, view, resources, torchrun=torchrun)
-        rows = 0 if record is None else merge_traces(made.plan.folder, record)
+        rows = 0 if record is None else merge_traces(made.job.folder, record)
     finally:
         made.clean()
     if json:
@@ -112,21 +112,21 @@ def _resources(given: dict[str, Any], ray: bool, ranks: str | None) -> Resources
 
 
 def _run(made: Launch, view: View, resources: Resources | None, *, torchrun: bool) -> Report:
-    told = told_of(made.plan, view)
+    told = told_of(made.job, view)
     with Interrupt() as interrupt, view.shown():
         if resources is not None:
-            report = run_on_ray(made.plan, told, resources, interrupt)
+            report = run_on_ray(made.job, told, resources, interrupt)
         elif torchrun:
-            report = Launcher(made.plan, told, command=torchrun_command, restarts=0).run(interrupt)
+            report = Launcher(made.job, told, command=torchrun_command, restarts=0).run(interrupt)
         else:
-            report = Launcher(made.plan, told).run(interrupt)
+            report = Launcher(made.job, told).run(interrupt)
     if isinstance(told, Told):
         told.end(how_it_ended(report))
     return report
 
 
 def _document(made: Launch, report: Report, record: Path | None) -> dict[str, Any]:
-    run = made.plan.run
+    run = made.job.run
     return {
         "run": run.run,
         "network": run.network,
@@ -139,13 +139,13 @@ def _document(made: Launch, report: Report, record: Path | None) -> dict[str, An
         "interrupted": report.interrupted,
         "seconds": report.seconds,
         "record": None if record is None else str(record),
-        "run_dir": str(made.plan.folder),
+        "run_dir": str(made.job.folder),
     }
 
 
 def _end(made: Launch, report: Report, *, quiet: bool) -> None:
     """Say in one line how it went, and leave with the status that goes with it."""
-    folder, count = made.plan.folder, len(report.outcomes)
+    folder, count = made.job.folder, len(report.outcomes)
     if report.interrupted:
         print(f"gossamer: interrupted; the logs are in {folder}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)

@@ -34,11 +34,11 @@ def book_command(address: str, port: int) -> list[str]:
 class BookProcess:
     """Serves the run's book until `stop`."""
 
-    def __init__(self, plan: Job, command: Command = book_command) -> None:
-        self._plan, self._command = plan, command
-        self._log = plan.folder / "book.log"
+    def __init__(self, job: Job, command: Command = book_command) -> None:
+        self._job, self._command = job, command
+        self._log = job.folder / "book.log"
         self._process: subprocess.Popen[bytes] | None = None
-        self._port = plan.book_port
+        self._port = job.book_port
         self._pause, self._again = FIRST_PAUSE, 0.0
 
     @property
@@ -63,7 +63,7 @@ class BookProcess:
             return ""
         if not line.endswith(b"\n"):
             self.stop()
-            where = f"{self._plan.run.address}:{self._port}"
+            where = f"{self._job.run.address}:{self._port}"
             raise UserError(f"cannot start the address book at {where} ({last_words(self._log)}); see {self._log}")
         endpoint = line.decode("utf-8", "replace").strip()
         self._port = split(endpoint)[1]
@@ -96,13 +96,13 @@ class BookProcess:
         self._process = None
 
     def _spawn(self, out: int | None) -> "subprocess.Popen[bytes]":
-        environment = without_run(os.environ) | {"GOSSAMER_RUN": self._plan.run.run, "TORCH_CPP_LOG_LEVEL": "ERROR"}
+        environment = without_run(os.environ) | {"GOSSAMER_RUN": self._job.run.run, "TORCH_CPP_LOG_LEVEL": "ERROR"}
         environment |= {"GOSSAMER_LAUNCHER": str(os.getpid())}
-        if self._plan.run.key_file is not None:
-            environment["GOSSAMER_KEY_FILE"] = self._plan.run.key_file
+        if self._job.run.key_file is not None:
+            environment["GOSSAMER_KEY_FILE"] = self._job.run.key_file
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                guarded(self._command(self._plan.run.address, self._port)),
+                guarded(self._command(self._job.run.address, self._port)),
                 stdin=subprocess.DEVNULL,
                 stdout=log if out is None else out,
                 stderr=log,

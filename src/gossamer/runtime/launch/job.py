@@ -29,7 +29,7 @@ class Job:
     book_port: int = 0  # 0: any that is free
 
     def with_book(self, endpoint: str) -> "Job":
-        """Return the plan with the place of the book in it."""
+        """Return the job with the place of the book in it."""
         return dataclasses.replace(self, run=dataclasses.replace(self.run, book=endpoint))
 
     def agent(self, rank: int, restarts: int) -> Run:
@@ -70,22 +70,22 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def python_command(plan: Job, rank: int) -> list[str]:
+def python_command(job: Job, rank: int) -> list[str]:
     """Return the command of an agent that is a Python process."""
-    return [sys.executable, str(plan.script), *plan.arguments]
+    return [sys.executable, str(job.script), *job.arguments]
 
 
-def torchrun_command(plan: Job, rank: int) -> list[str]:
+def torchrun_command(job: Job, rank: int) -> list[str]:
     """Return the command of an agent that torchrun starts, and starts again.
 
     What torchrun starts is guarded as well: its workers lead sessions of their own and would outlive it.
     """
     return [
         *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", "1"),
-        *("--max-restarts", str(plan.max_restarts), "--monitor-interval", "0.5"),
-        *("--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "--rdzv-id", f"{plan.run.run}-{rank}"),
-        *("--local-addr", "localhost", "--log-dir", str(plan.folder / "torchrun"), "--no-python"),
-        *(sys.executable, "-I", "-S", GUARD, "0", sys.executable, str(plan.script), *plan.arguments),
+        *("--max-restarts", str(job.max_restarts), "--monitor-interval", "0.5"),
+        *("--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "--rdzv-id", f"{job.run.run}-{rank}"),
+        *("--local-addr", "localhost", "--log-dir", str(job.folder / "torchrun"), "--no-python"),
+        *(sys.executable, "-I", "-S", GUARD, "0", sys.executable, str(job.script), *job.arguments),
     ]
 
 

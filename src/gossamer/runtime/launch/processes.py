@@ -58,14 +58,14 @@ class Restarts:
 class AgentProcess:
     """One agent: its process while it runs, and how it ended."""
 
-    def __init__(self, plan: Job, rank: int, command: Command, restarts: Restarts) -> None:
+    def __init__(self, job: Job, rank: int, command: Command, restarts: Restarts) -> None:
         self.rank, self.restarts = rank, restarts
-        self.log = log_path(plan.folder, rank)
+        self.log = log_path(job.folder, rank)
         self.exit: int | None = None  # the last one
         self.state = "waiting"
         self.starts = 0
         self.failed_early = 0  # times in a row, each soon after its start and with a status that programs choose
-        self._plan, self._command = plan, command
+        self._job, self._command = job, command
         self._process: subprocess.Popen[bytes] | None = None
         self._again = 0.0
 
@@ -81,11 +81,11 @@ class AgentProcess:
                 log.write(f"--- agent {self.rank} is started again ({self.restarts.used}) ---\n".encode())
                 log.flush()
             self._process = subprocess.Popen(
-                guarded(self._command(self._plan, self.rank)),
+                guarded(self._command(self._job, self.rank)),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=self._plan.environment(self.rank, self.restarts.used),
+                env=self._job.environment(self.rank, self.restarts.used),
                 start_new_session=True,
             )
         self.restarts.started()
@@ -99,7 +99,7 @@ class AgentProcess:
         if self._process is None or self.state != "running" or self._process.poll() is None:
             return None
         self.exit = self._process.returncode
-        kill_family(run=self._plan.run.run, launcher=os.getpid(), rank=self.rank)  # what it has left behind
+        kill_family(run=self._job.run.run, launcher=os.getpid(), rank=self.rank)  # what it has left behind
         if self.exit == 0:
             self.state = "done"
             return None
@@ -110,7 +110,7 @@ class AgentProcess:
             self.state = "failed"
             return f"agent {self.rank} {describe_exit(self.exit)} and is not started again; its log is {self.log}"
         self.state, self._again = "waiting", time.monotonic() + pause
-        number = f"restart {self.restarts.used} of {self._plan.max_restarts}"
+        number = f"restart {self.restarts.used} of {self._job.max_restarts}"
         return f"agent {self.rank} {describe_exit(self.exit)}; {number} in {pause:g} s"
 
     def signal(self, number: int) -> None:
@@ -128,23 +128,23 @@ class AgentProcess:
 
 
 class Launcher:
-    """Starts a plan's agents and its book, and answers for them until `run` returns; call it from the main thread."""
+    """Starts a job's agents and its book, and answers for them until `run` returns; call it from the main thread."""
 
     def __init__(
         self,
-        plan: Job,
+        job: Job,
         watcher: Watcher | None = None,
         *,
         command: Command = python_command,
         restarts: int | None = None,
         book: Callable[[Job], BookProcess] = BookProcess,
     ) -> None:
-        """Take the plan; `restarts` differs from the plan's where the command makes them itself."""
-        run = dataclasses.replace(plan.run, launcher=os.getpid())
-        self.plan = dataclasses.replace(plan, run=run)
+        """Take the job; `restarts` differs from the job's where the command makes them itself."""
+        run = dataclasses.replace(job.run, launcher=os.getpid())
+        self.job = dataclasses.replace(job, run=run)
         self.watcher = watcher or Watcher()
         self._command, self._make_book = command, book
-        self._restarts = plan.max_restarts if restarts is None else restarts
+        self._restarts = job.max_restarts if restarts is None else restarts
         self._book: BookProcess | None = None
         self._statuses: AgentStatuses | None = None
         self._agents: list[AgentProcess] = []
@@ -181,7 +181,7 @@ class Launcher:
 
     def _serve_others(self, stop: Callable[[], object]) -> None:
         """Keep the book while agents elsewhere still train: one that is started again finds the others in it."""
-        own, news, before = set(self.plan.ranks), time.monotonic(), None
+        own, news, before = set(self.job.ranks), time.monotonic(), None
         while self._book is not None and self._statuses is not None and not stop():
             there = {rank: said.get("step") for rank, said in self._statuses.newest().items() if not said.get("done")}
             there = {rank: step for rank, step in there.items() if rank not in own}
@@ -197,7 +197,7 @@ class Launcher:
         statuses = self._statuses.newest() if self._statuses else {}
         own = {agent.rank: agent for agent in self._agents}
         rows = []
-        for rank in range(self.plan.run.agents):
+        for rank in range(self.job.run.agents):
             said = statuses.get(rank, {})
             row = {"restarts": 0, **said, "rank": rank, "state": "elsewhere"}
             if rank in own:
@@ -210,15 +210,15 @@ class Launcher:
 
     def _start(self, stop: Callable[[], object]) -> None:
         remove_orphans()  # of launchers that were killed
-        if self.plan.serves_book:
-            self._book = self._make_book(self.plan)
+        if self.job.serves_book:
+            self._book = self._make_book(self.job)
             endpoint = self._book.start(stop)
             if stop():
                 return
-            self.plan = self.plan.with_book(endpoint)
-        self._statuses = AgentStatuses(self.plan.run)
-        for rank in self.plan.ranks:
-            agent = AgentProcess(self.plan, rank, self._command, Restarts(self._restarts))
+            self.job = self.job.with_book(endpoint)
+        self._statuses = AgentStatuses(self.job.run)
+        for rank in self.job.ranks:
+            agent = AgentProcess(self.job, rank, self._command, Restarts(self._restarts))
             if self.watcher.listens_to(rank):
                 self._tails[rank] = Tail(agent.log)
             self._agents.append(agent)
@@ -286,9 +286,9 @@ class Launcher:
                 self._statuses.close()
             if self._book is not None:
                 self._book.stop()
-            kill_family(run=self.plan.run.run, launcher=os.getpid())
+            kill_family(run=self.job.run.run, launcher=os.getpid())
             self._pass_on_output(whole=True)
-            remove_shared_memory(self.plan.run.run)
+            remove_shared_memory(self.job.run.run)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 

@@ -45,16 +45,16 @@ class Desk:
 class ScriptAgent:
     """An actor that runs the script once. When that fails the process ends, which makes Ray start the actor again."""
 
-    def __init__(self, plan: Job, rank: int, restarts: int, address: str, key: str | None) -> None:
-        self._plan, self._rank, self._restarts = plan, rank, restarts
+    def __init__(self, job: Job, rank: int, restarts: int, address: str, key: str | None) -> None:
+        self._job, self._rank, self._restarts = job, rank, restarts
         self._address, self._key = address, key
 
     def run(self) -> int:
         """Run the script as the main program and return 0; there is no other value."""
         self._take_place()
-        script = str(self._plan.script)
-        sys.argv = [script, *self._plan.arguments]
-        sys.path.insert(0, str(self._plan.script.parent))
+        script = str(self._job.script)
+        sys.argv = [script, *self._job.arguments]
+        sys.path.insert(0, str(self._job.script.parent))
         status = run_script(script)
         sys.stdout.flush()
         sys.stderr.flush()
@@ -64,7 +64,7 @@ class ScriptAgent:
 
     def _take_place(self) -> None:
         """Set the environment, and send all output to the agent's log."""
-        folder = self._plan.folder
+        folder = self._job.folder
         folder.mkdir(parents=True, exist_ok=True)
         log = os.open(log_path(folder, self._rank), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         for stream in (sys.stdout, sys.stderr):
@@ -76,8 +76,8 @@ class ScriptAgent:
             setattr(sys, name, os.fdopen(number, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False))
         for name in VARIABLES:  # of a run around the launcher
             os.environ.pop(name, None)
-        os.environ.update(self._plan.agent(self._rank, self._restarts).to_environment())
-        if not is_loopback(self._plan.run.address):  # which is the driver's
+        os.environ.update(self._job.agent(self._rank, self._restarts).to_environment())
+        if not is_loopback(self._job.run.address):  # which is the driver's
             os.environ["GOSSAMER_ADDRESS"] = self._address
         if self._key is not None:
             write_if_missing(Path(os.environ["GOSSAMER_KEY_FILE"]), self._key)
@@ -86,13 +86,13 @@ class ScriptAgent:
 class RayAgent(ScriptAgent):
     """The actor: reports at the desk, then is an agent like any other."""
 
-    def __init__(self, plan: Job, rank: int, desk: str, key: str | None) -> None:
+    def __init__(self, job: Job, rank: int, desk: str, key: str | None) -> None:
         import ray
 
         context = ray.get_runtime_context()
         place: Any = ray.get_actor(desk)
         restarts: Any = ray.get(place.arrive.remote(rank, os.getpid(), context.get_node_id()))
-        super().__init__(plan, rank, restarts, ray.util.get_node_ip_address(), key)
+        super().__init__(job, rank, restarts, ray.util.get_node_ip_address(), key)
 
 
 def run_script(script: str) -> int:

@@ -26,12 +26,12 @@ LOOK = 1.0  # seconds to wait for news of the agents while they run
 
 
 class RayLauncher:
-    """Runs a plan's agents on Ray, and leaves the cluster as it was."""
+    """Runs a job's agents on Ray, and leaves the cluster as it was."""
 
-    def __init__(self, plan: Job, watcher: Watcher, resources: Resources) -> None:
-        self.plan, self.watcher, self._resources = plan, watcher, resources
-        self._states = dict.fromkeys(plan.ranks, "waiting")
-        self._exits: dict[int, int | None] = dict.fromkeys(plan.ranks)
+    def __init__(self, job: Job, watcher: Watcher, resources: Resources) -> None:
+        self.job, self.watcher, self._resources = job, watcher, resources
+        self._states = dict.fromkeys(job.ranks, "waiting")
+        self._exits: dict[int, int | None] = dict.fromkeys(job.ranks)
         self._actors: list[Any] = []
         self._group: Any = None
         self._desk: Any = None
@@ -41,14 +41,14 @@ class RayLauncher:
     def run(self, stop: Callable[[], object] = lambda: None) -> Report:
         """Run until every agent has ended or `stop` gives a reason."""
         begun, report = time.monotonic(), Report()
-        book = BookProcess(self.plan) if self.plan.serves_book else None
-        with connected(self._resources, self.plan) as ray:
+        book = BookProcess(self.job) if self.job.serves_book else None
+        with connected(self._resources, self.job) as ray:
             try:
                 self._check(ray)
-                endpoint = self.plan.run.book if book is None else book.start(stop)
+                endpoint = self.job.run.book if book is None else book.start(stop)
                 if endpoint and not stop():
-                    self.plan = self.plan.with_book(endpoint)
-                    self._statuses = AgentStatuses(self.plan.run)
+                    self.job = self.job.with_book(endpoint)
+                    self._statuses = AgentStatuses(self.job.run)
                     self._watch(ray, self._start(ray, stop), stop, book)
                 report.interrupted = None in self._exits.values()
                 if report.interrupted:
@@ -67,13 +67,13 @@ class RayLauncher:
     def _check(self, ray: Any) -> None:
         """Refuse what could only be waited for."""
         machines = [node for node in ray.nodes() if node["Alive"]]
-        if len(machines) > 1 and is_loopback(self.plan.run.address):
+        if len(machines) > 1 and is_loopback(self.job.run.address):
             raise UserError(
-                f"the cluster has {len(machines)} machines, which cannot reach {self.plan.run.address}; "
+                f"the cluster has {len(machines)} machines, which cannot reach {self.job.run.address}; "
                 "give --address, the address of this machine"
             )
         if self._resources.ray_address is None:
-            there, count = ray.cluster_resources(), len(self.plan.ranks)
+            there, count = ray.cluster_resources(), len(self.job.ranks)
             for name, share in self._resources.of_one().items():
                 if share * count > there.get(name, 0):
                     raise UserError(
@@ -87,28 +87,28 @@ class RayLauncher:
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         share = self._resources.of_one()
-        self._group = placement_group([share] * len(self.plan.ranks), strategy=self._resources.placement)
+        self._group = placement_group([share] * len(self.job.ranks), strategy=self._resources.placement)
         begun, told = time.monotonic(), False
         while not self._group.wait(timeout_seconds=1):
             if stop():
                 return {}
             if not told and time.monotonic() - begun > 10:
                 told = True
-                self.watcher.event(f"waiting for the cluster to have {len(self.plan.ranks)} times {share}")
-        key = None if self.plan.run.key_file is None else Path(self.plan.run.key_file).read_text(encoding="ascii")
+                self.watcher.event(f"waiting for the cluster to have {len(self.job.ranks)} times {share}")
+        key = None if self.job.run.key_file is None else Path(self.job.run.key_file).read_text(encoding="ascii")
         # Agents find it by name: Ray might lose an argument that it needs to start one again.
-        name = f"gossamer-{self.plan.run.run}"
+        name = f"gossamer-{self.job.run.run}"
         self._desk = ray.remote(Desk).options(name=name, num_cpus=0, max_restarts=-1, max_task_retries=-1).remote()
         references = {}
-        for place, rank in enumerate(self.plan.ranks):
+        for place, rank in enumerate(self.job.ranks):
             actor = ray.remote(RayAgent).options(
                 num_cpus=share.get("CPU", 0),
                 num_gpus=share.get("GPU", 0),
-                max_restarts=self.plan.max_restarts,
-                max_task_retries=self.plan.max_restarts,
+                max_restarts=self.job.max_restarts,
+                max_task_retries=self.job.max_restarts,
                 scheduling_strategy=PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=place),
             )
-            self._actors.append(actor.remote(self.plan, rank, name, key))
+            self._actors.append(actor.remote(self.job, rank, name, key))
             references[self._actors[-1].run.remote()] = rank
             self._states[rank] = "running"
         return references
@@ -118,7 +118,7 @@ class RayLauncher:
     ) -> None:
         """Follow the agents until all have ended."""
         tails = {
-            rank: Tail(log_path(self.plan.folder, rank)) for rank in self.plan.ranks if self.watcher.listens_to(rank)
+            rank: Tail(log_path(self.job.folder, rank)) for rank in self.job.ranks if self.watcher.listens_to(rank)
         }
         pending = list(references)
         while pending and not stop():
@@ -137,11 +137,11 @@ class RayLauncher:
             self._exits[rank] = int(ray.get(reference))
             self._states[rank] = "done"
             # The process ends in order, as a script's does: agents say goodbye when Python ends.
-            self._actors[self.plan.ranks.index(rank)].__ray_terminate__.options(max_task_retries=0).remote()
+            self._actors[self.job.ranks.index(rank)].__ray_terminate__.options(max_task_retries=0).remote()
         except Exception as error:  # what Ray raises when an actor has died for good, or could not be made
             self._exits[rank], self._states[rank] = 1, "failed"
             words = next(iter(str(error).strip().splitlines()), type(error).__name__)
-            log = log_path(self.plan.folder, rank)
+            log = log_path(self.job.folder, rank)
             self.watcher.event(f"agent {rank} failed and is not started again ({words}); its log is {log}")
 
     def _look(self, ray: Any, book: BookProcess | None, patience: float) -> None:
@@ -150,7 +150,7 @@ class RayLauncher:
         self._find_seats(ray, patience)
         for rank, seat in self._seats.items():
             if seat.restarts > (before[rank].restarts if rank in before else 0):
-                number = f"restart {seat.restarts} of {self.plan.max_restarts}"
+                number = f"restart {seat.restarts} of {self.job.max_restarts}"
                 self.watcher.event(f"agent {rank} had died and was started again by Ray ({number})")
         if book is not None and book.look():
             self.watcher.event("the address book had died and was started again")
@@ -165,7 +165,7 @@ class RayLauncher:
         """Return one row an agent, as `Launcher.rows` does."""
         statuses = self._statuses.newest() if self._statuses else {}
         rows = []
-        for rank in range(self.plan.run.agents):
+        for rank in range(self.job.run.agents):
             restarts = self._seats[rank].restarts if rank in self._seats else 0
             state = self._states.get(rank, "elsewhere")
             rows.append({"rank": rank, **statuses.get(rank, {}), "state": state, "restarts": restarts})
@@ -200,7 +200,7 @@ class RayLauncher:
             self._statuses.close()
         if book is not None:
             book.stop()
-        remove_shared_memory(self.plan.run.run)
+        remove_shared_memory(self.job.run.run)
 
 
 def _alive(seats: dict[int, Seat], here: str) -> bool:
@@ -208,7 +208,7 @@ def _alive(seats: dict[int, Seat], here: str) -> bool:
     return any(seat.node == here and Path(f"/proc/{seat.pid}").exists() for seat in seats.values())
 
 
-def run_on_ray(plan: Job, watcher: Watcher, resources: Resources, stop: Callable[[], object]) -> Report:
-    """Run a plan's agents on Ray, whose processes have another folder than this one as their present folder."""
-    absolute = dataclasses.replace(plan, folder=plan.folder.resolve(), script=plan.script.resolve())
+def run_on_ray(job: Job, watcher: Watcher, resources: Resources, stop: Callable[[], object]) -> Report:
+    """Run a job's agents on Ray, whose processes have another folder than this one as their present folder."""
+    absolute = dataclasses.replace(job, folder=job.folder.resolve(), script=job.script.resolve())
     return RayLauncher(absolute, watcher, resources).run(stop)

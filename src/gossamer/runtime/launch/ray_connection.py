@@ -42,7 +42,7 @@ class Resources:
 
 
 @contextlib.contextmanager
-def connected(resources: Resources, plan: Job) -> Iterator[Any]:
+def connected(resources: Resources, job: Job) -> Iterator[Any]:
     """Give Ray, connected; shut it down in the end, unless it was there before.
 
     Ray takes SIGTERM for itself and writes to standard output, which may be for a JSON object alone: neither stays so.
@@ -51,11 +51,11 @@ def connected(resources: Resources, plan: Job) -> Iterator[Any]:
         import ray
     except ImportError:
         raise UserError('Ray is not installed; install it with: pip install "gossamer[ray]"') from None
-    with (plan.folder / "ray.log").open("a", encoding="utf-8") as log, contextlib.redirect_stdout(log):
+    with (job.folder / "ray.log").open("a", encoding="utf-8") as log, contextlib.redirect_stdout(log):
         if ray.is_initialized():
             yield ray
             return
-        _connect(ray, resources, len(plan.ranks))
+        _connect(ray, resources, len(job.ranks))
         try:
             yield ray
         finally:

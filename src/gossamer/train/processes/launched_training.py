@@ -63,19 +63,19 @@ def train(
 ) -> dict[str, Any]:
     """Run all agents to their end, and return the summary of the run, which is written to its folder too."""
     run = how.run_of(made, f"train-{secrets.token_hex(8)}")
-    plan = Job(
+    job = Job(
         run=run,
         ranks=tuple(range(run.agents)),
         script=folder.path,  # in the place of a script: the command below makes its own
         folder=folder.path,
         max_restarts=how.max_restarts,
     )
-    for rank in plan.ranks:
+    for rank in job.ranks:
         AgentFolder(folder.path, rank).begin()
     growing = GrowingHistory(folder, run.agents)
     file = StatusFile(folder.path, steps=made.steps, steps_per_epoch=made.steps_per_epoch)
     told = Told(watcher or Watcher(), file, also=lambda *_: growing.look())
-    report = Launcher(plan, told, command=_command).run(stop)
+    report = Launcher(job, told, command=_command).run(stop)
     told.end(how_it_ended(report))  # said again below, and better, if there is anything to sum up
     if how.record is not None:
         merge_traces(folder.path, Path(how.record))
@@ -85,8 +85,8 @@ def train(
     return summary
 
 
-def _command(plan: Job, rank: int) -> list[str]:
-    return [sys.executable, "-m", "gossamer.train.processes.worker", str(plan.script.resolve())]
+def _command(job: Job, rank: int) -> list[str]:
+    return [sys.executable, "-m", "gossamer.train.processes.worker", str(job.script.resolve())]
 
 
 def _summary(made: Plan, folder: RunFolder, how: Processes, report: Report) -> dict[str, Any]:

@@ -53,11 +53,11 @@ def _of_each(rows: Rows, name: str) -> list[float | None] | None:
     return values if any(value is not None for value in values) else None
 
 
-def told_of(plan: Job, watcher: Watcher) -> Watcher:
+def told_of(job: Job, watcher: Watcher) -> Watcher:
     """Return a watcher that also writes status.json and metrics.jsonl into a launch's folder.
 
     Of the launchers of one run, the one with agent 0 does.
     """
-    if 0 not in plan.ranks:
+    if 0 not in job.ranks:
         return watcher
-    return Told(watcher, StatusFile(plan.folder, steps=None), also=Samples(plan.folder).take)
+    return Told(watcher, StatusFile(job.folder, steps=None), also=Samples(job.folder).take)

@@ -1,4 +1,4 @@
-"""From the flags of `gossamer launch` to a plan: everything is checked before the first process is started."""
+"""From the flags of `gossamer launch` to a job: everything is checked before the first process is started."""
 
 import contextlib
 import dataclasses
@@ -29,20 +29,20 @@ NOTE = "launch.json"  # in the folder: which run it belongs to
 
 @dataclass(frozen=True)
 class Launch:
-    """A plan, and what must be made before it and removed after it."""
+    """A job, and what must be made before it and removed after it."""
 
-    plan: Job
+    job: Job
     own_key: bool  # made for this run alone
 
     def prepare(self, tell: Callable[[str], None]) -> None:
         """Make the folder and, where one is missing, the key."""
-        folder, run = self.plan.folder, self.plan.run
+        folder, run = self.job.folder, self.job.run
         key = None if run.key_file is None else Path(run.key_file)
-        there = key is not None and (key.exists() or 0 not in self.plan.ranks)  # the machine with agent 0 makes it
+        there = key is not None and (key.exists() or 0 not in self.job.ranks)  # the machine with agent 0 makes it
         if key is not None and there:
             read_key(key)  # refused before anything is written
         folder.mkdir(parents=True, exist_ok=True)
-        note = {"run": run.run, "script": str(self.plan.script), "arguments": list(self.plan.arguments)}
+        note = {"run": run.run, "script": str(self.job.script), "arguments": list(self.job.arguments)}
         values = {name: value for name, value in dataclasses.asdict(run).items() if name not in ("rank", "host")}
         write_text(folder / NOTE, json.dumps({**note, "settings": values}, indent=2) + "\n")
         if key is None or there:
@@ -53,8 +53,8 @@ class Launch:
 
     def clean(self) -> None:
         """Remove a key that was made for this run alone."""
-        if self.own_key and self.plan.run.key_file is not None:
-            Path(self.plan.run.key_file).unlink(missing_ok=True)
+        if self.own_key and self.job.run.key_file is not None:
+            Path(self.job.run.key_file).unlink(missing_ok=True)
 
 
 def make_launch(
@@ -85,7 +85,7 @@ def make_launch(
     run = Run(**values, record=record)
     _check_parts(run)
     serves = run.book is None or (0 in chosen and _is_ours_to_serve(run))  # two parts may start at the same time
-    plan = Job(
+    job = Job(
         run=run,
         ranks=chosen,
         script=script,
@@ -95,7 +95,7 @@ def make_launch(
         serves_book=serves,
         book_port=split(run.book)[1] if run.book else 0,
     )
-    return Launch(plan, own_key)
+    return Launch(job, own_key)
 
 
 def _agents(values: dict[str, Any]) -> int:
