@@ -12,7 +12,7 @@ import pytest
 from torch.distributed import TCPStore
 
 from gossamer.errors import UserError
-from gossamer.runtime.book import PATIENCE, Book, _Line, serve_book
+from gossamer.runtime.book import PATIENCE, Book, _BookLine, serve_book
 from gossamer.runtime.directory.keys import MOST_BYTES, BookEntry, seal
 from waiting import until
 
@@ -132,7 +132,7 @@ def test_what_is_posted_while_the_line_is_posting_arrives_although_the_book_is_c
     server, open_book, monkeypatch
 ):
     """The line looks at what there is, something is posted and the book closed, and then it goes on."""
-    push, posting, closed = _Line._push, threading.Event(), threading.Event()
+    push, posting, closed = _BookLine._push, threading.Event(), threading.Event()
 
     def slowly(line, store, sent):
         push(line, store, sent)
@@ -140,7 +140,7 @@ def test_what_is_posted_while_the_line_is_posting_arrives_although_the_book_is_c
             posting.set()
             closed.wait(5)
 
-    monkeypatch.setattr(_Line, "_push", slowly)
+    monkeypatch.setattr(_BookLine, "_push", slowly)
     one = open_book(server.endpoint, 0)
     one.post("early", {})
     assert posting.wait(20)

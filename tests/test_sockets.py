@@ -71,7 +71,7 @@ def test_a_message_leaves_when_it_is_published_and_not_at_the_next_tick(zeromq, 
         for sequence in range(20):
             publish(agents[0], 0, 100, sequence, LENGTH)
             until(lambda: has(agents[1], 0, sequence))  # noqa: B023
-        assert len(agents[0]._outbox.buffers) <= 1 + KEPT + 1
+        assert len(agents[0]._sent.buffers) <= 1 + KEPT + 1
     finally:
         for agent in agents:
             agent.close()

@@ -60,7 +60,7 @@ def test_a_stopped_receiver_costs_its_sender_neither_memory_nor_time():
                 time.sleep(max(0.0, begun + 2 * sequence / count - time.monotonic()))
             grown = resident() - before
             most_buffers = 1 + KEPT + 1
-            assert len(parent._outbox.buffers) <= most_buffers
+            assert len(parent._sent.buffers) <= most_buffers
             assert grown < (most_buffers + 4) * length  # one more is in the system's hands, and Python needs a little
             # The machine may stand still now and then; a sender that waits does so again and again.
             assert statistics.median(seconds) < 0.01 and sorted(seconds)[-10] < 0.5
