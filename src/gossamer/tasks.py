@@ -22,7 +22,7 @@ def cross_entropy(outputs: Float[Tensor, "*m classes"], targets: Int[Tensor, "*m
 
 
 def correct(outputs: Float[Tensor, "... classes"], targets: Int[Tensor, "..."]) -> Bool[Tensor, "..."]:
-    """Say target by target whether the largest output is the right one; outputs of many agents may lead.
+    """Return for each target whether the largest output is right; leading dimensions are free.
 
     An output that is not a number is never right, whatever argmax makes of it.
     """
@@ -31,17 +31,17 @@ def correct(outputs: Float[Tensor, "... classes"], targets: Int[Tensor, "..."]) 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What the agents learn together.
+    """A model, its data and its loss.
 
     Attributes:
         name: shown in summaries.
         model: makes a fresh module, whose outputs have the classes last.
-        train: the examples that are dealt out to the agents.
-        test: the examples that accuracies are of.
+        train: the examples shared among the agents.
+        test: the examples for accuracy.
         model_name: shown in summaries.
         loss: of outputs and targets, a mean over the batch, so that the learning rate does not depend on its size.
         prepare: turns raw inputs into numbers of a type; None: they go in as they are.
-        augments: whether training crops and flips the images before that unless told otherwise.
+        augments: whether training crops and flips images by default.
     """
 
     name: str

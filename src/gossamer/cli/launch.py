@@ -25,7 +25,7 @@ from gossamer.runtime.launch.ray_connection import Resources
 from gossamer.train.processes.launch_status import Told, how_it_ended
 from gossamer.train.processes.samples import told_of
 
-# What the launcher sets by itself for each agent.
+# Set by the launcher for each agent.
 _OWN = ("rank", "folder", "record", "restarts", "launcher")
 _RUN_FLAGS = tuple(name for name in FIELDS if name not in _OWN)
 _RAY_FLAGS = tuple(describe_options(Resources))
@@ -59,8 +59,10 @@ def launch(
     script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="The training script, which calls gossamer.join().")],
     arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Passed on to the script.")] = None,
     *,
-    ranks: Annotated[str | None, typer.Option(help="Start these agents only, as 0-3: the others elsewhere.")] = None,
-    max_restarts: Annotated[int, typer.Option(help="How often an agent that dies is started again.")] = 3,
+    ranks: Annotated[
+        str | None, typer.Option(help="Start only these agents, such as 0-3; start the others elsewhere.")
+    ] = None,
+    max_restarts: Annotated[int, typer.Option(help="Restarts of an agent that dies.")] = 3,
     out_dir: Annotated[
         Path | None, typer.Option("--out", help="Folder for logs (default: a new one under runs/).")
     ] = None,
@@ -68,14 +70,15 @@ def launch(
     torchrun: Annotated[bool, typer.Option("--torchrun", help="Let torchrun start the agents, one each.")] = False,
     ray: Annotated[bool, typer.Option("--ray", help="Let Ray start the agents, as actors.")] = False,
     logs: Annotated[
-        str | None, typer.Option(metavar="RANK|all|none", help="Whose output to show (default: 0, or a live table).")
+        str | None,
+        typer.Option(metavar="RANK|all|none", help="Agents whose output to show (default: 0, or a live table)."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
     given: dict[str, Any],
 ) -> None:
     """Run a training script as many agents: processes of this machine, under torchrun, or on a Ray cluster.
 
-    An agent that dies is started again, and the others go on meanwhile. Ctrl+C ends all of them. With several machines,
+    An agent that dies is restarted while the others continue. Ctrl+C ends all of them. With several machines,
     run the same command on each with its own --address and --ranks, and the same --book, --key-file and --run.
 
     Example: gossamer launch --network clusters:3,5 --algorithm pc-asgd/theta=pv train.py --epochs 5
@@ -103,7 +106,7 @@ def launch(
 
 
 def _resources(given: dict[str, Any], ray: bool, ranks: str | None) -> Resources | None:
-    """Return what Ray is to give each agent, or nothing where Ray is not to start them."""
+    """Return each agent's resources on Ray; None without Ray."""
     if not ray and given:
         raise UserError(f"--{next(iter(given)).replace('_', '-')} is for agents on Ray; add --ray")
     if ray and ranks is not None:
@@ -144,7 +147,7 @@ def _document(made: Launch, report: Report, record: Path | None) -> dict[str, An
 
 
 def _end(made: Launch, report: Report, *, quiet: bool) -> None:
-    """Say in one line how it went, and leave with the status that goes with it."""
+    """Print one line about the outcome, and exit with its status."""
     folder, count = made.job.folder, len(report.outcomes)
     if report.interrupted:
         print(f"gossamer: interrupted; the logs are in {folder}", file=sys.stderr)

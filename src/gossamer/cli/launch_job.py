@@ -29,7 +29,7 @@ NOTE = "launch.json"  # in the folder: which run it belongs to
 
 @dataclass(frozen=True)
 class Launch:
-    """A job, and what must be made before it and removed after it."""
+    """A job, with its folder and key."""
 
     job: Job
     own_key: bool  # made for this run alone
@@ -67,7 +67,7 @@ def make_launch(
     record: bool,
     max_restarts: int,
 ) -> Launch:
-    """Check all that was given, and return what is to be done."""
+    """Check all flags, and return the launch."""
     if not script.is_file():
         raise UserError(f"there is no script '{script}'; give a Python file, and its own flags after it")
     if max_restarts < 0:
@@ -119,7 +119,7 @@ def parse_ranks(text: str | None, agents: int) -> tuple[int, ...]:
 
 
 def _check_shared(ranks: str | None, chosen: tuple[int, ...], values: dict[str, Any]) -> None:
-    """Refuse to start a part of a run that the other parts could never find."""
+    """Refuse a part of a run that the other parts could not find."""
     missing = [name for name in ("book", "run") if name not in values]
     if not is_loopback(values.get("address", LOOPBACK)) and "key_file" not in values:
         missing.append("key_file")
@@ -139,7 +139,7 @@ def _check_folder(folder: Path, run: str) -> None:
 
 
 def _check_parts(run: Run) -> None:
-    """Have every text read once, so that a mistake is told here and not by each agent."""
+    """Parse every text once, so that a mistake is reported here and not by each agent."""
     run.make_network()
     parse_codec(run.compress)
     if run.faults is not None:
@@ -150,7 +150,7 @@ def _check_parts(run: Run) -> None:
 
 
 def _is_ours_to_serve(run: Run) -> bool:
-    """Say whether the book is to be at this machine's address, and nobody serves it there yet."""
+    """Say whether the book is at this machine's address and not served yet."""
     assert run.book is not None
     host, port = split(run.book)
     if host != run.address:

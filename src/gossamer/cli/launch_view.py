@@ -1,4 +1,4 @@
-"""What a person sees of a launch: a live table on a terminal, elsewhere a line now and then."""
+"""The display of a launch: a live table on a terminal, elsewhere a line every ten seconds."""
 
 import math
 import statistics
@@ -68,7 +68,7 @@ class View(Watcher):
 
 
 def _heard(logs: str | None, agents: int) -> range:
-    """Return the agents whose output is passed on."""
+    """Return the agents whose output is shown."""
     if logs == "all":
         return range(agents)
     if logs == "none":

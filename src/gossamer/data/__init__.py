@@ -1,4 +1,4 @@
-"""Data sets, how their examples are dealt out to the agents, and how images are augmented."""
+"""Data sets, their partition over the agents, and image augmentation."""
 
 from gossamer.data.augment import AugmentDraws, Normalize, crop_flip
 from gossamer.data.batches import BLOCK, Batches

@@ -97,7 +97,7 @@ SETS = {
 
 
 def load_cifar(name: str, data_dir: str | None = None) -> DataSet:
-    """Return 'cifar10' or 'cifar100', images as bytes [m, 3, 32, 32], from the data folder or else from its makers."""
+    """Return 'cifar10' or 'cifar100', images as bytes [m, 3, 32, 32], from the data folder, or downloaded."""
     kind = SETS[name]
     folder, layout = _find(name, kind, data_folder(data_dir))
     train, test = (_read_files(kind, layout, folder, files) for files in (layout.train, layout.test))
@@ -137,7 +137,7 @@ def _read_pickle(kind: Cifar, content: bytes) -> tuple[Any, Any]:
 
 
 class ArrayUnpickler(pickle.Unpickler):
-    """Reads pickles of plain values and numpy arrays, and refuses whatever else they name."""
+    """Reads pickles of plain values and numpy arrays, and refuses anything else."""
 
     def find_class(self, module: str, name: str) -> Any:
         """Return what an array is rebuilt with; numpy has renamed the module since these files were written."""

@@ -1,4 +1,4 @@
-"""Examples in memory, and a data set: training and test examples with what a model must know of them."""
+"""Examples in memory, and a data set: training and test examples, classes and preparation."""
 
 from dataclasses import dataclass
 

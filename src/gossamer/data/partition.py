@@ -1,4 +1,4 @@
-"""How the training examples are dealt out to the agents.
+"""Partition of the training examples over the agents.
 
 | text                | shards                                                             |
 |---------------------|--------------------------------------------------------------------|

@@ -1,4 +1,4 @@
-"""The real thing: one agent a process, over shared memory and sockets."""
+"""The runtime: one agent a process, linked by shared memory and sockets."""
 
 from gossamer.runtime.agent import Agent, join
 

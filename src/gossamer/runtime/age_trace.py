@@ -13,7 +13,7 @@ def trace_path(folder: Path, rank: int) -> Path:
 
 
 class AgeRecord:
-    """One agent's part of a trace: a row where the age of a neighbour's message is another than before."""
+    """One agent's part of a trace: one row each time the age of a neighbour's message changes."""
 
     def __init__(self, folder: Path, rank: int, neighbours: Sequence[int]) -> None:
         self._rank, self._last = rank, dict.fromkeys(neighbours, NOTHING)
@@ -24,22 +24,22 @@ class AgeRecord:
             self._file.write(",".join(HEADER) + "\n")
 
     def add(self, step: int, ages: Mapping[int, int]) -> None:
-        """Write what has changed; a neighbour that is not heard has no age."""
+        """Write the ages that changed; a silent neighbour has none."""
         for neighbour, age in ages.items():
             if age not in (NOTHING, self._last[neighbour]):
                 self._file.write(f"{step},{neighbour},{self._rank},{age}\n")
             self._last[neighbour] = age
 
     def flush(self) -> None:
-        """Bring what was written to the file, so that a kill loses little."""
+        """Flush the file, so that a kill loses little."""
         self._file.flush()
 
 
 def merge_traces(folder: Path, target: Path) -> int:
     """Write the rows of all trace-RANK.csv in a folder to one file, by step; return how many there are.
 
-    An agent that is killed may leave half a row, and writes its header again when it is back: what is no row of four
-    whole numbers is passed over.
+    An agent that is killed may leave half a row, and writes its header again after a restart: only
+    rows of four whole numbers count.
     """
     rows = [row for path in sorted(folder.glob("trace-*.csv")) for row in _rows(path)]
     rows.sort(key=lambda row: row[0])  # of one agent and step the later row stays the later one, which wins in a replay

@@ -19,31 +19,31 @@ from gossamer.runtime.transport.base import Transport
 from gossamer.shapes import Float, Tensor
 
 POST_EVERY = 0.5  # seconds between two posts to the address book
-WINDOW = 50  # iterations whose ages are told to the others
+WINDOW = 50  # iterations whose ages are posted
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one step did."""
+    """The result of one step."""
 
     x: Float[Tensor, "1 d"]
-    predict: float | None  # the share of predicting; None where there was nothing to choose
+    predict: float | None  # share of the predicting step; None where the rule did not choose
     ages: Mapping[int, int]  # by neighbour
     sent: int  # bytes, to all neighbours
 
 
 class Agent:
-    """One agent of a run: its place in the network, its links, and what it tells the address book.
+    """One agent of a run: its place in the network, its links, and its posts in the address book.
 
-    `gm.join()` makes it. It is a context manager, too: `with gm.join() as agent:` leaves the run at the end.
+    `gm.join()` makes it. As a context manager, `with gm.join() as agent:`, it leaves the run at the end.
     """
 
     def __init__(self, run: Run, network: Network | None = None) -> None:
         """Open the links.
 
         Args:
-            run: what the launcher's environment says.
-            network: takes the place of the one that the run describes in words.
+            run: the settings in the launcher's environment.
+            network: used in place of the run's own.
         """
         self.run = run
         self.network = network or run.make_network()
@@ -57,7 +57,7 @@ class Agent:
         self._record = AgeRecord(self.folder, self.rank, neighbours) if run.record and self.folder is not None else None
         self._observer = Observer(self.network, self.folder) if self.rank == 0 else None
         self._open = True
-        self._user: object | None = None  # whose messages go over the links
+        self._user: object | None = None  # the optimizer that uses the links
         self._before_close: Callable[[], None] | None = None
         atexit.register(self.close)
 
@@ -79,12 +79,12 @@ class Agent:
 
     @property
     def algorithm(self) -> str:
-        """The rule that the launcher names."""
+        """The launcher's choice of rule."""
         return self.run.algorithm
 
     @property
     def returns(self) -> bool:
-        """Whether this agent was started again after it had died."""
+        """Whether this agent was restarted after it died."""
         return self.run.restarts > 0
 
     @property
@@ -94,16 +94,16 @@ class Agent:
 
     @property
     def meet(self) -> float:
-        """Seconds that an agent waits for its neighbours before its first iteration; one that returns does not."""
+        """Seconds to wait for the neighbours before the first iteration; 0 after a restart."""
         return 0.0 if self.returns else self.run.meet
 
     def has_left(self, peer: int) -> bool:
-        """Say whether a neighbour is known to have ended well; one that failed or died may be started again."""
+        """Say whether a neighbour has finished; one that failed or died may be restarted."""
         return self._connection.has_left(peer)
 
     @property
     def discovered(self) -> dict[str, Any] | None:
-        """What was last discovered from ages: clusters and tau; None before that, and without an address book."""
+        """The clusters and tau last discovered from ages; None before that, or without an address book."""
         return None if self._connection.book is None else self._connection.book.read("discovery")
 
     def attach(self, optimizer: object) -> None:
@@ -115,7 +115,7 @@ class Agent:
         self._user = optimizer
 
     def on_close(self, close: Callable[[], None]) -> None:
-        """Do this before the links are given up."""
+        """Call this before the links close."""
         self._before_close = close
 
     def report(self, **values: Any) -> None:
@@ -123,7 +123,7 @@ class Agent:
         self._status |= {name: value.item() if isinstance(value, Tensor) else value for name, value in values.items()}
 
     def note(self, done: Step, t: int, loss: float | None) -> None:
-        """Take note of a step; tell the address book now and then."""
+        """Record a step; post to the address book every POST_EVERY seconds."""
         self._status |= {
             "step": t,
             "ages": {str(peer): age for peer, age in done.ages.items()},
@@ -141,7 +141,7 @@ class Agent:
             self._tell()
 
     def _tell(self) -> None:
-        """Post status and ages, and end when the launcher has gone."""
+        """Post status and ages; exit if the launcher is gone."""
         if self._record is not None:
             self._record.flush()
         book = self._connection.book
@@ -156,12 +156,12 @@ class Agent:
             sys.exit(1)
 
     def close(self) -> None:
-        """Leave the run: say so, and give up the links."""
+        """Leave the run: post the last status, and close the links."""
         if not self._open:
             return
         self._open = False
         atexit.unregister(self.close)
-        # At the end of a program that failed, the error is no longer being handled, but remembered.
+        # At exit of a failed program the error is only in sys.last_value.
         self._status["done"] = sys.exc_info()[0] is None and getattr(sys, "last_value", None) is None
         if self._before_close is not None:
             self._before_close()
@@ -183,11 +183,11 @@ class Agent:
 
 
 def join(environ: Mapping[str, str] | None = None, **settings: Any) -> Agent:
-    """Join the run that the launcher's environment describes; alone, without one.
+    """Join the run that the launcher's environment describes; without one, run alone.
 
     Args:
         environ: variables to read instead of the process's own.
-        **settings: fields of `Run` that win over the environment, such as network="ring:4" or tolerance=0.
+        **settings: fields of `Run` that override the environment, such as network="ring:4" or tolerance=0.
     """
     run = read_environment(os.environ if environ is None else environ)
     unknown = sorted(set(settings) - {name for name in vars(run) if name != "serves_book"})
@@ -202,5 +202,5 @@ def _alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        return True
+        pass  # it runs, as another user
     return True

@@ -1,8 +1,8 @@
-"""The address book: where the agents of a run are, and how they fare.
+"""The address book: where the agents of a run are, and their status.
 
-It is a TCPStore in a process of its own, and training never needs it to go on: an agent keeps what it has read, and
-posts all it has to say again as soon as there is a book again. The store itself knows no passwords. Whoever reaches it
-can read entries and remove them, but cannot make one that an agent with the run's key believes.
+The book is a TCPStore in its own process. Training continues without it: an agent keeps the entries it has read, and
+posts its own again when the book returns. The store has no passwords: any client that reaches it can read and remove
+entries, but cannot forge one that an agent with the run's key accepts.
 
 `python -m gossamer.runtime.book ADDRESS PORT` serves until SIGTERM, and prints the book's endpoint.
 """
@@ -28,12 +28,12 @@ from gossamer.runtime.directory.addresses import bindable, joined, refuse_withou
 from gossamer.runtime.directory.keys import BookEntry, Forged, read_key, seal, unseal
 
 PERIOD = 0.25  # seconds between two looks at the book
-PATIENCE = 3.0  # seconds for one look, or for a connection; a book that takes longer is given up
-MOST_STUCK = 4  # connections that hang in the store, which has no deadlines: each is a thread, so there must be an end
+PATIENCE = 3.0  # seconds for one look, or for a connection; a slower book counts as lost
+MOST_STUCK = 4  # limit on threads that hang in the store, which has no deadlines
 
 
 class BookServer:
-    """A book that is served from this process."""
+    """A book served from this process."""
 
     def __init__(self, store: TCPStore, endpoint: str) -> None:
         self.endpoint = endpoint
@@ -45,11 +45,11 @@ class BookServer:
 
 
 def serve_book(address: str, port: int = 0, key: bytes | None = None) -> BookServer:
-    """Serve a book on this address alone; left to itself, TCPStore listens on all of them."""
+    """Serve a book on this address only; by default TCPStore listens on all of them."""
     host = bindable(address, key)
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # to come back where the last one was
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # to restart at the same port
         listener.bind((host, port))
         listener.listen(1024)
     except (OSError, OverflowError) as error:
@@ -71,7 +71,7 @@ def serve_book(address: str, port: int = 0, key: bytes | None = None) -> BookSer
 
 
 class Book:
-    """The book as one agent sees it. No method waits for the server, but `close` for a second or two."""
+    """One agent's connection to the book. Only `close` waits for the server, for a second or two."""
 
     def __init__(self, endpoint: str, run: str, rank: int, key: bytes | None = None) -> None:
         self.server = split(endpoint)
@@ -92,31 +92,31 @@ class Book:
         atexit.register(self.close)  # a thread inside the store while Python ends would bring the process down
 
     def post(self, name: str, value: dict[str, Any]) -> None:
-        """Make this the entry under a name, now and in every book to come until the next one."""
+        """Set the entry under a name, in this book and in any that replaces it."""
         with self._lock:
             self._last_time = max(time.time_ns(), self._last_time + 1)
             self._posted[name] = seal(self._run, name, BookEntry(self._last_time, value), self._key)
         self._news.set()
 
     def watch(self, name: str) -> None:
-        """Keep reading this entry from now on."""
+        """Read this entry regularly from now on."""
         with self._lock:
             self._watched[name] = None
         self._news.set()
 
     def read(self, name: str) -> dict[str, Any] | None:
-        """Return what a watched entry said when it was last read, or None before that; it is the caller's to keep."""
+        """Return a copy of a watched entry as last read, or None before that."""
         record = self._records.get(name)
         return None if record is None else dict(record.value)
 
     @property
     def connected(self) -> bool:
-        """Say whether the book is answering, and knows all that this agent had posted when the connection was made."""
+        """Say whether the book answers, and has all that this agent had posted when it connected."""
         line = self._line
         return line.ready and time.monotonic() - line.progress < PATIENCE
 
     def close(self, seconds: float = 1.0) -> None:
-        """Post what is still to be posted, if there is a book, and stop."""
+        """Post what is pending, if the book answers, and stop."""
         atexit.unregister(self.close)
         if not self._closed.is_set():
             self._closed.set()
@@ -125,13 +125,13 @@ class Book:
             self._supervisor.join(seconds)
 
     def _supervise(self) -> None:
-        """See to it that the line moves: one that hangs in the store is left behind, and another one takes over."""
+        """Replace a line that hangs in the store by a new one."""
         stuck: list[_BookLine] = []
         while not self._closed.wait(PERIOD):
             if time.monotonic() - self._line.progress < PATIENCE:
                 continue
             stuck = [line for line in stuck if line.thread.is_alive()]
-            if len(stuck) < MOST_STUCK:  # else the last one stays, and goes on when the server does
+            if len(stuck) < MOST_STUCK:  # else keep the last one, which continues when the server does
                 stuck.append(self._line)
                 self.counts["stuck"] += 1
                 self._line = _BookLine(self, self._line.thread.name)
@@ -140,20 +140,20 @@ class Book:
     # For the line.
 
     def serves(self, line: "_BookLine") -> bool:
-        """Say whether this line is still to be used."""
+        """Say whether this line is in use."""
         return self._line is line and not self._closed.is_set()
 
     def rest(self) -> None:
-        """Wait for the next look, or for something to post."""
+        """Wait for the next period, or for something to post."""
         self._news.wait(PERIOD)
         self._news.clear()
 
     def place(self, name: str) -> str:
-        """Return where an entry is in the store; runs may share a book."""
+        """Return an entry's key in the store; runs may share a book."""
         return f"gossamer/{self._run}/{name}"
 
     def unknown_to(self, sent: dict[str, bytes]) -> dict[str, bytes]:
-        """Return the entries that differ from those that were sent."""
+        """Return the entries that have not been sent."""
         with self._lock:
             return {name: sealed for name, sealed in self._posted.items() if sent.get(name) is not sealed}
 
@@ -163,7 +163,7 @@ class Book:
             return list(self._watched)
 
     def take(self, fetched: dict[str, bytes]) -> None:
-        """Keep the entries that are new and true."""
+        """Keep the entries that are new and authentic."""
         for name, sealed in fetched.items():
             if self._seen.get(name) == sealed:
                 continue
@@ -181,10 +181,10 @@ class Book:
 
 
 class _BookLine:
-    """The connection to the book, in a thread that connects again and again, and that may hang for ever.
+    """The connection to the book, in a thread that reconnects, and that may hang for ever.
 
-    A plain socket to the same server lies beside the store's own. The system closes it when the server dies. So that
-    is noticed without asking the store, which prints a page of C++ frames for each question that fails.
+    A second, plain socket to the same server shows when the server dies: the system closes it. The store itself would
+    print a page of C++ frames for each failed request.
     """
 
     def __init__(self, book: Book, name: str) -> None:
@@ -213,26 +213,26 @@ class _BookLine:
         sent: dict[str, bytes] = {}
         present: set[str] = set()
         while True:
-            ends = not self._book.serves(self)  # asked first: what is posted before `close` is pushed once more below
+            ends = not self._book.serves(self)  # before the push, which then includes the last posts
             self._push(store, sent)
             if ends:
                 return
             self._fetch(store, present)
             self.progress, self.ready = time.monotonic(), True
             self._book.rest()
-            with contextlib.suppress(BlockingIOError):  # which means that it is open: it never says anything
+            with contextlib.suppress(BlockingIOError):  # still open: the server never sends anything
                 canary.recv(1)
                 raise ConnectionError("the server is gone")
 
     def _push(self, store: TCPStore, sent: dict[str, bytes]) -> None:
-        """Post what has changed; over a new connection that is everything."""
+        """Post the entries that changed; on a new connection, all."""
         for name, sealed in self._book.unknown_to(sent).items():
             store.set(self._book.place(name), sealed.decode())
             sent[name] = sealed
         store.check([self._book.place("")])  # the server answers this, and only after what came before
 
     def _fetch(self, store: TCPStore, present: set[str]) -> None:
-        """Read what is watched; what is not there must not be asked for, as the store would wait for it."""
+        """Read the watched entries that exist; the store would wait for a missing one."""
         names = self._book.watched()
         missing = [name for name in names if name not in present]
         if missing and store.check([self._book.place(name) for name in missing]):

@@ -1,4 +1,4 @@
-"""Clusters and delay, discovered while agents train: from the ages that they tell each other in the address book."""
+"""Discovery of clusters and delay during training, from the ages that agents post in the address book."""
 
 import json
 import time
@@ -10,20 +10,20 @@ import torch
 from gossamer.network import NOTHING, Discovery, Network, discover
 
 EVERY = 1.0  # seconds between two looks
-ENOUGH = 20  # iterations of which every agent must have told the ages
+ENOUGH = 20  # iterations of ages needed from every agent
 TOLERANCE = 1  # real links between equals are now and then an iteration late
 
 
 @runtime_checkable
 class Readable(Protocol):
-    """What is needed of an address book."""
+    """The part of an address book that discovery uses."""
 
     def read(self, name: str) -> dict[str, Any] | None:
         """Return an entry."""
 
 
 class Observer:
-    """Looks at all agents' ages now and then. A link changes sides only when it clearly has (network.discovery)."""
+    """Checks all agents' ages every second. A link changes sides only when it clearly has (network.discovery)."""
 
     def __init__(self, network: Network, folder: Path | None) -> None:
         self._network, self._folder = network, folder
@@ -31,7 +31,7 @@ class Observer:
         self._looked, self._told = 0.0, 0
 
     def look(self, book: Readable, step: int) -> dict[str, Any] | None:
-        """Return what is found, as plain values, when it is another than before; each finding is logged."""
+        """Return clusters and tau as plain values when they changed, and log them."""
         now = time.monotonic()
         if now - self._looked < EVERY:
             return None
@@ -53,7 +53,7 @@ class Observer:
         return values
 
     def _ages(self, book: Readable) -> torch.Tensor | None:
-        """Return the ages of the last iterations on all links, [steps, n, n]; None before all agents have told."""
+        """Return the ages of the last iterations on all links, [steps, n, n]; None until all have posted enough."""
         told = [book.read(f"ages/{agent}") for agent in range(self._network.num_agents)]
         rows = [entry.get("ages") if entry else None for entry in told]
         count = min((len(row) if isinstance(row, list) else 0) for row in rows)

@@ -1,10 +1,10 @@
 """How one part of a message, a vector of d floats, becomes bytes and back.
 
-A message goes to every neighbour at once, the newest one wins, and nobody says what has arrived. So a sender cannot
-know what a receiver holds, and a payload must make sense by itself:
+A message goes to every neighbour at once, the newest one wins, and receivers acknowledge nothing. A sender cannot
+know what a receiver holds, so every payload stands alone:
 
 * A *gradient* (kind "gradient": g, v) stands for one step. `topk` sends the largest |g + e|, the receiver reads zero
-  elsewhere, and e keeps the rest for later messages. What is lost is lost, as with any lost gradient.
+  elsewhere, and e keeps the rest for later messages. A lost message is lost, as any lost gradient.
 * A *state* (kind "state": x and all else that is absolute) must never be sent as a difference: one lost message would
   leave an error for ever. `topk` sends values as they are, where the state has moved most since they were last sent,
   and the receiver writes them over the row that it holds. A value that was lost may not move again, so a block of the
@@ -31,10 +31,10 @@ from gossamer.seeding import generator
 from gossamer.shapes import Float, Tensor
 
 CODECS = {
-    "none": "every number as it is: none",
-    "bf16": "every number in two bytes, the nearest there is: bf16",
-    "int8": "every number in one byte, what was rounded off is added to the next: int8",
-    "topk": "this share of the numbers, those that matter most: topk:0.01",
+    "none": "every number unchanged: none",
+    "bf16": "every number rounded to two bytes: bf16",
+    "int8": "every number in one byte, the rounding error carried to the next message: int8",
+    "topk": "this share of the numbers, the largest or most changed: topk:0.01",
 }
 KINDS = ("state", "gradient")
 BLOCK = 2048  # numbers that share a scale in int8
@@ -133,7 +133,7 @@ class Codec(ABC):
 
     @abstractmethod
     def _form(self, kind: str, size: int, dtype: torch.dtype) -> tuple[Sections, type[Encoder], type[Decoder]]:
-        """Return what payloads consist of, and who makes and reads them."""
+        """Return what payloads consist of, and its encoder and decoder."""
 
 
 def parse_codec(text: str) -> Codec:
@@ -164,7 +164,7 @@ class Cast(Codec):
 
 class _CastEncoder(Encoder):
     def encode(self, vector: Float[Tensor, " d"]) -> list[Tensor]:
-        """Do the same in fewer steps: for a small model they are what takes time."""
+        """Shortcut: for a small model the general path dominates the time."""
         sent = vector.to(self.sections[0][1])
         return [sent] if sent.nbytes == self.length else super().encode(vector)
 
@@ -174,7 +174,7 @@ class _CastEncoder(Encoder):
 
 class _CastDecoder(Decoder):
     def decode(self, payload: Tensor, out: Float[Tensor, " d"]) -> None:
-        """Do the same in fewer steps."""
+        """Shortcut for an aligned payload."""
         count, dtype = self.sections[0]
         if payload.numel() == count * dtype.itemsize == self.length and payload.storage_offset() % dtype.itemsize == 0:
             out.copy_(payload.view(dtype))

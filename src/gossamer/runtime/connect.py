@@ -1,4 +1,4 @@
-"""An agent's links: from what its run says to the transports and the address book."""
+"""An agent's links: transports and the address book, made from the run's settings."""
 
 import time
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Connection:
-    """What an agent holds on to the others with."""
+    """An agent's open transports and address book."""
 
     transport: Transport
     book: "Book | None"
@@ -31,7 +31,7 @@ class Connection:
     address: Mapping[str, Any]  # as the others know it; the incarnation in it is the time at which this agent came
 
     def has_left(self, peer: int) -> bool:
-        """Say whether a peer has ended well since this agent came; a run of the same name may have left its book.
+        """Say whether a peer has finished since this agent started; an older entry may be of an earlier run.
 
         Two hosts' clocks may differ: a peer that seems to have left before this agent came counts as being there.
         """
@@ -39,7 +39,7 @@ class Connection:
         return isinstance(left, int) and left > self.address["incarnation"]
 
     def close(self, *, done: bool = False) -> None:
-        """Give up all of it; one that is done says so, others may be started again."""
+        """Close everything; an agent that is done posts so, others may be restarted."""
         try:
             self.transport.close()
         finally:
@@ -50,7 +50,7 @@ class Connection:
             if self.server is not None:
                 from gossamer.runtime.book import PERIOD
 
-                time.sleep(2 * PERIOD if done else 0)  # so that the others, who look that often, see it
+                time.sleep(2 * PERIOD if done else 0)  # time for the others to read it
                 self.server.close()
 
 

@@ -1,8 +1,8 @@
-"""Everything that one agent must know about its run, and how it learns that from environment variables.
+"""One agent's settings, read from environment variables.
 
-A launcher writes GOSSAMER_RANK, GOSSAMER_BOOK and so on; one torchrun with many workers and Slurm's srun set variables
-of their own, which are taken when GOSSAMER_RANK is not set. Without any of them a script is a run of one agent, so
-that `python train.py` just works.
+A launcher writes GOSSAMER_RANK, GOSSAMER_BOOK and so on; torchrun and Slurm's srun set variables of their own,
+which are used when GOSSAMER_RANK is not set. Without any of them a script is a run of one agent, so `python train.py`
+just works.
 """
 
 import dataclasses
@@ -34,7 +34,7 @@ from gossamer.runtime.message import MOST_AGENTS
 PREFIX = "GOSSAMER_"
 RUN_ID = re.compile(r"[a-z0-9-]{1,40}")
 SHARED_MEMORY = Path("/dev/shm")
-_ALWAYS = ("rank", "agents", "run")  # written even where they are what would be assumed anyway
+_ALWAYS = ("rank", "agents", "run")  # written even where they equal the default
 _AT_LEAST = {"rank": 0, "seed": 0, "tolerance": 0, "max_age": 1, "restarts": 0, "launcher": 0}
 
 
@@ -42,43 +42,45 @@ _AT_LEAST = {"rank": 0, "seed": 0, "tolerance": 0, "max_age": 1, "restarts": 0, 
 class Run:
     """One agent's view of a run. Each field but the last is the variable GOSSAMER_… of the same name."""
 
-    rank: int = option(0, "which agent this is, counted from 0")
-    agents: int = option(1, "how many agents the run has")
-    run: str = option("alone", "name of the run, the same for all its agents: small letters, digits, dashes")
-    network: str = option("", "who is linked with whom: clusters:3,5, ring:8, file:net.json, … (default complete:N)")
+    rank: int = option(0, "number of this agent, from 0")
+    agents: int = option(1, "number of agents in the run")
+    run: str = option("alone", "name of the run, the same for all agents: lower-case letters, digits, dashes")
+    network: str = option("", "the graph: clusters:3,5, ring:8, file:net.json, … (default complete:N)")
     clusters: str | None = option(None, "reliable clusters: sizes '3,5' or members '0,1,2/3,4'")
     delay: str | None = option(None, "delay to add, in steps: 20, uniform:5,60, trace:FILE, …")
-    loss: float = option(0.0, "probability that a message is dropped on purpose")
+    loss: float = option(0.0, "probability of dropping a message")
     mixing: str = option("metropolis", "weights of W", choices=("metropolis", "uniform"))
     lazy: bool = option(False, "use (I + W) / 2")
-    clip_weights: str = option("rebuilt", "the clipping step's weights", choices=CLIP_WEIGHTS)
-    startup: str = option("wait", "before the first late message", choices=STARTUPS)
-    seed: int = option(0, "fixes start, data order, added delays and chance")
-    algorithm: str = option("pc-asgd", "the update rule with its options, as pc-asgd/theta=pv")
-    book: str | None = option(None, "where the run's address book is: host:port")
-    key_file: str | None = option(None, "file with the run's key; needed where other machines can reach the agents")
-    address: str = option(LOOPBACK, "address of this machine at which agents listen")
-    host: str = option("", "agents with the same name of a host share memory (default: from the machine)")
+    clip_weights: str = option("rebuilt", "weights of the clipping step", choices=CLIP_WEIGHTS)
+    startup: str = option("wait", "weight of a late neighbour until its first message arrives", choices=STARTUPS)
+    seed: int = option(0, "random seed of start, data order, added delays and draws")
+    algorithm: str = option("pc-asgd", "update rule with its options, such as pc-asgd/theta=pv")
+    book: str | None = option(None, "address book of the run: host:port")
+    key_file: str | None = option(None, "file with the run's key; required when other machines can reach the agents")
+    address: str = option(LOOPBACK, "address of this machine that agents listen on")
+    host: str = option("", "host name; agents with the same one share memory (default: from the machine)")
     transport: str = option(
-        "auto", "how messages travel: auto shares memory on one host", choices=("auto", "shared", "sockets")
+        "auto",
+        "transport of messages; auto: shared memory on one host, sockets between hosts",
+        choices=("auto", "shared", "sockets"),
     )
-    compress: str = option("none", "how messages are made small: none, bf16, int8, topk:0.01")
-    faults: str | None = option(None, "faults to add to the links, for tests")
+    compress: str = option("none", "compression of messages: none, bf16, int8, topk:0.01")
+    faults: str | None = option(None, "faults to inject into the links, for tests")
     deadline: float | str = option(
-        "auto", "seconds without news after which a neighbour counts as dead; auto: 20 of its usual intervals"
+        "auto", "seconds of silence after which a neighbour counts as dead; auto: 20 usual intervals"
     )
-    tolerance: int = option(1, "age in steps up to which a message counts as current")
-    meet: float = option(20.0, "seconds that agents wait for their neighbours before the first step")
-    lockstep: bool = option(False, "wait for every neighbour at every step, so that a run can be repeated")
-    max_age: int = option(64, "how many of its own past states an agent keeps; older messages are clipped")
+    tolerance: int = option(1, "largest age in steps that counts as current")
+    meet: float = option(20.0, "seconds to wait for the neighbours before the first step")
+    lockstep: bool = option(False, "wait for every neighbour at every step; makes a run reproducible")
+    max_age: int = option(64, "number of own past states to keep; older messages are clipped")
     folder: str | None = option(None, "folder of the run")
-    record: bool = option(False, "write the age of every message, as a trace that can be replayed")
-    restarts: int = option(0, "how often this agent was started again")
-    launcher: int = option(0, "process that started the agents, and without which they end; 0: none")
-    serves_book: bool = False  # no variable: it follows from who started the agents
+    record: bool = option(False, "write the age of every message as a trace to replay")
+    restarts: int = option(0, "number of restarts of this agent")
+    launcher: int = option(0, "process id of the launcher; agents exit when it is gone; 0: none")
+    serves_book: bool = False  # no variable: follows from the launcher
 
     def __post_init__(self) -> None:
-        """Fill in what depends on other fields, and check ranges."""
+        """Fill in dependent fields, and check ranges."""
         if not 1 <= self.agents <= MOST_AGENTS:
             raise UserError(f"agents must lie between 1 and {MOST_AGENTS}, got {self.agents}")
         if not self.network:
@@ -116,7 +118,7 @@ class Run:
         return to_run_id(self.run)
 
     def to_environment(self) -> dict[str, str]:
-        """Return the variables from which `read_environment` makes the same run; what is assumed anyway is left out."""
+        """Return the variables from which `read_environment` makes the same run, without defaults."""
         assumed = Run(agents=self.agents)
         return {
             PREFIX + name.upper(): _to_text(getattr(self, name))
@@ -125,7 +127,7 @@ class Run:
         }
 
     def make_network(self) -> Network:
-        """Return the network that the agents form, after checking that there are as many as it has."""
+        """Return the run's network, after checking its number of agents."""
         made = make_network(
             self.network,
             self.delay,
@@ -166,13 +168,13 @@ def read_environment(environ: Mapping[str, str] = os.environ) -> Run:
         raise UserError(f"{agents} agents cannot find each other without GOSSAMER_BOOK; start with gossamer launch")
     if toward is not None and "address" not in given:
         values["address"] = own_address(toward)
-    # A name that no other run of this machine has.
+    # Unique among the runs of this machine.
     values.setdefault("run", to_run_id(f"book-{values['book']}") if agents > 1 else f"alone-{os.getpid()}")
     return Run(**values, serves_book=agents > 1 and values["rank"] == 0 and "book" not in given)
 
 
 def _read_own(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Read the variables GOSSAMER_…; one that is empty counts as not set."""
+    """Read the variables GOSSAMER_…; an empty one counts as unset."""
     given: dict[str, Any] = {}
     for name in FIELDS:
         text = environ.get(PREFIX + name.upper())
@@ -190,10 +192,9 @@ def _to_text(value: Any) -> str:
 
 
 def host_name() -> str:
-    """Return a name that exactly those processes have in common who see the same shared memory.
+    """Return a name shared by exactly the processes that see the same shared memory.
 
-    Containers may share the kernel, hence its boot id, and even the name of the machine; not the file system of
-    shared memory, unless they were told to.
+    Containers may share kernel, boot id and machine name, but by default not the file system of shared memory.
     """
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

@@ -13,7 +13,7 @@ Closure = Callable[[], Any]
 
 
 class Flat:
-    """The order of some tensors inside of one row [1, d]."""
+    """The order of tensors in one row [1, d]."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         if not tensors:
@@ -41,13 +41,13 @@ class Flat:
         return torch.empty(1, self.size, dtype=self.like.dtype, device=self.like.device)
 
     def views(self, row: Float[Tensor, "1 d"]) -> list[Tensor]:
-        """Return the places of the tensors in a row, each in its tensor's shape."""
+        """Return views of a row, one in each tensor's shape."""
         pieces = row[0].split(list(self.segments))
         return [piece.view(tensor.shape) for piece, tensor in zip(pieces, self.tensors, strict=True)]
 
     @torch.no_grad()
     def gather(self, row: Float[Tensor, "1 d"], values: Sequence[Tensor | None] | None = None) -> Float[Tensor, "1 d"]:
-        """Copy the tensors, or as many values in their place, into a row; a value that is None is zero."""
+        """Copy the tensors, or values in their place, into a row; None means zeros."""
         values = self.tensors if values is None else values
         places = self.views(row)
         there = [(place, value) for place, value in zip(places, values, strict=True) if value is not None]
@@ -69,14 +69,14 @@ def _dense(value: Tensor) -> Tensor:
 
 
 class Evaluations:
-    """Losses and gradients at a point (algorithms.base.Evaluate): the point is put into the model for a while."""
+    """Losses and gradients at a point (algorithms.base.Evaluate): the model holds the point meanwhile."""
 
     def __init__(self, flat: Flat, num_parameters: int, closure: Closure | None, fresh: Closure | None) -> None:
         self._flat, self._num_parameters = flat, num_parameters
         self._closures = {"loss": closure, "gradient": closure, "fresh_gradient": fresh}
 
     def check(self, algorithm: Algorithm) -> None:
-        """Refuse a rule that needs what was not given."""
+        """Refuse a rule that needs a missing closure."""
         missing = sorted(name for name in algorithm.needs if self._closures[name] is None)
         if missing:
             how = "fresh=closure_on_a_new_batch" if "fresh_gradient" in missing else "closure"

@@ -1,4 +1,4 @@
-"""From what an agent holds of its neighbours to the inbox and the weights of a rule: current, late, or silent."""
+"""Makes a rule's inbox and weights from the messages that an agent holds: current, late or silent."""
 
 from collections.abc import Callable, Hashable, Mapping
 from itertools import compress
@@ -23,13 +23,13 @@ Made = TypeVar("Made")
 
 
 class _Kept(Generic[Made]):
-    """What was made lately, by what it was made from; nobody must change it."""
+    """A small cache; its values must not be changed."""
 
     def __init__(self) -> None:
         self._made: dict[Hashable, Made] = {}
 
     def get(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """Return what belongs to a key, made now if it is not there."""
+        """Return the value of a key, made on first use."""
         found = self._made.get(key)
         if found is None:
             if len(self._made) == MOST_KEPT:
@@ -52,10 +52,10 @@ class InboxMaker:
         oldest: int,
         plain: bool,
     ) -> None:
-        """`tolerance` is the largest age that counts as current, `oldest` the largest of which the own past is kept."""
+        """`tolerance` is the largest age that counts as current, `oldest` the depth of the own past."""
         self.algorithm, self.place, self.received, self.past = algorithm, place, received, past
         self.tolerance, self.oldest = tolerance, oldest
-        self.heard: frozenset[int] = frozenset()  # whose messages were current at the last step
+        self.heard: frozenset[int] = frozenset()  # senders of current messages at the last step
         self.everyone: Int[Tensor, "all all"] | None = None  # the ages on all links, in lock step
         assert place.senders is not None
         self._rank, self._senders = int(place.agents), place.senders.tolist()
@@ -95,13 +95,13 @@ class InboxMaker:
         return inbox, self._weights(reliable, late, x)
 
     def _kept(self, ages: list[int]) -> list[int]:
-        """Forget what is older than the own past, but for totals, which are never forgotten."""
+        """Forget messages older than the own past, except totals."""
         if self.algorithm.totals:
             return [min(age, self.oldest) for age in ages]
         return [age if age <= self.oldest else NOTHING for age in ages]
 
     def _both(self, new: Flags, group: Flags, device: torch.device) -> Bool[Tensor, "1 n"]:
-        """Return who is in both sets, as a rule sees it."""
+        """Return the neighbours in both sets."""
         both = tuple(map(and_, new, group))
         return self._masks.get(both, lambda: torch.tensor([both], dtype=torch.bool, device=device))
 
@@ -128,7 +128,7 @@ class InboxMaker:
         )
 
     def _current_links(self, reliable: Bool[Tensor, " n"]) -> Bool[Tensor, "all all"]:
-        """Return which links are current: the own as seen, a neighbour's as it said, others as if all were.
+        """Return the current links: the own as seen, a neighbour's as it reports, all others.
 
         The clipping weights of a link depend on how many current links both of its ends have.
         """

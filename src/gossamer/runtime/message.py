@@ -1,7 +1,7 @@
-"""What travels: a header of plain numbers with a checked length, and the parts of a message behind it.
+"""A message as bytes: a header of plain numbers with a checked length, then the parts.
 
-Nothing here is ever unpickled. A header that does not fit, or a payload of another length than it says, is `Malformed`:
-the receiver drops it and counts it, and never fails.
+Nothing here is ever unpickled. A wrong header, or a payload of another length, is `Malformed`: the receiver drops and
+counts it, and never fails.
 """
 
 import functools
@@ -25,23 +25,23 @@ class Malformed(ValueError):
 
 
 class Stamp(NamedTuple):
-    """Who took a snapshot, and when."""
+    """Sender and time of a snapshot."""
 
     sender: int
     incarnation: int  # grows each time that the agent is started again
     sequence: int  # the sender's iteration
     time: int  # nanoseconds on the sender's clock
-    layout: int  # what the payload holds, see layout.py; agents of one run agree on it
-    heard: frozenset[int] = frozenset()  # whose messages the sender took for current, one step ago
+    layout: int  # number of the payload's layout, see payload.py; the same for all agents
+    heard: frozenset[int] = frozenset()  # senders that were current for this one, a step ago
 
     @property
     def order(self) -> tuple[int, int]:
-        """What makes one message of a sender newer than another."""
+        """Sort key: newer messages of a sender are larger."""
         return self.incarnation, self.sequence
 
 
 def checksum(payload: Tensor) -> int:
-    """Return a sum over the bytes' 64-bit words: quick, and enough to notice what a faulty link does."""
+    """Return a sum over the bytes' 64-bit words: quick, and enough to notice a faulty link."""
     words = payload.numel() // 8
     total = int(payload[: 8 * words].view(torch.int64).sum()) if words else 0
     tail = int.from_bytes(bytes(payload[8 * words :].tolist()), "little")
@@ -49,7 +49,7 @@ def checksum(payload: Tensor) -> int:
 
 
 def pack_header(stamp: Stamp, num_agents: int, length: int, total: int = 0) -> bytes:
-    """Return the header, with one bit an agent for those who were heard."""
+    """Return the header, with one bit an agent for those heard."""
     fixed = _HEADER.pack(
         MAGIC,
         VERSION,

@@ -1,7 +1,7 @@
-"""One agent's side of a rule: publish, take what has arrived, and call the rule with a = 1.
+"""One agent's side of a rule: publish, receive, and call the rule with a = 1.
 
-The rule is the simulator's, and so is the order of a step: the gradient; `send`; the messages move; `step`. What
-differs is where ages come from: here they are measured, in own iterations since the sender took its snapshot.
+The rule is the simulator's, and so is the order of a step: the gradient; `send`; the messages move; `step`. Only
+the ages differ: here they are measured, in own iterations since the sender took its snapshot.
 """
 
 import time
@@ -102,7 +102,7 @@ class Node:
         )
 
     def _depth(self) -> int:
-        """Return how many own iterations are kept: as many as any message is late."""
+        """Return the number of own iterations to keep: the largest age of a message."""
         return max(self.agent.run.max_age, self._arrivals().largest_age if self._lockstep else 0) + 1
 
     @property
@@ -122,7 +122,7 @@ class Node:
         evaluate: Evaluate | None = None,
         momentum: float = 0.0,
     ) -> Step:
-        """Take one step from x along the direction v, with what the neighbours have sent."""
+        """Take one step from x along the direction v, with the neighbours' messages."""
         t, kept = self.t, self.state
         own = Own(x, g, v, lr, t, self.segments, evaluate=evaluate, place=self.place, state=kept, momentum=momentum)
         sent = self.algorithm.send(own)
@@ -158,7 +158,7 @@ class Node:
         return Noise(mine.to(self.place.share), float(uniform[0]))
 
     def newest_state(self, wait: float) -> tuple[Float[Tensor, "1 d"], int] | None:
-        """Return the state of the neighbour that is furthest, and its iteration; None after waiting in vain."""
+        """Return the state and iteration of the most advanced neighbour; None if none is heard in time."""
         until = time.monotonic() + wait
         while "x" in self.received.messages and self.senders:
             held = self.received.receive(self.agent.transport, self._clock)
@@ -174,18 +174,18 @@ class Node:
         return None
 
     def begin_at(self, t: int) -> None:
-        """Go on at another iteration, of which nothing before is known."""
+        """Continue at another iteration, with no known past."""
         self.t = t
         self._clock.clear()
         self._past.clear()
 
     def hurry(self) -> None:
-        """Wait for nobody any more, because the run ends."""
+        """Stop waiting, because the run ends."""
         if isinstance(self._transport, Scripted):
             self._transport.hurried = lambda: True
 
     def close(self) -> None:
-        """Send what is still under way; those who wait for every message of this agent get the last one too."""
+        """Send what is under way; in lock step, wait until the neighbours have the last message."""
         self._publisher.close()
         if self._lockstep:
             self._transport.flush(FAREWELL)
@@ -193,7 +193,7 @@ class Node:
     def _meet(self) -> None:
         """Wait a while for the neighbours' first messages, so that agents begin together.
 
-        Not for those who have left: in a short run one may have ended before this agent has heard of it.
+        Do not wait for neighbours that have left: in a short run one may end before this agent hears of it.
         """
         agent = self.agent
         until = time.monotonic() + agent.meet
@@ -204,15 +204,14 @@ class Node:
                 time.sleep(POLL)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the iteration, and what the rule keeps.
+        """Return the iteration, and the rule's state.
 
-        The past is not kept: for an agent that returns, what came before is older than everything. Nor is what codecs
-        remember: it says what neighbours hold, who meanwhile hold something else.
+        Neither the past nor the codecs' memory is kept: after a restart both are out of date.
         """
         return {"t": torch.tensor(self.t), **{f"rule.{name}": value for name, value in self.state.items()}}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Restore what `state_dict` returned; what is kept of the own past belongs to other iterations."""
+        """Restore what `state_dict` returned, and forget the past."""
         kept = part_of(state, "rule.")
         if set(kept) != set(self.state):
             names = ", ".join(sorted(kept)) or "nothing"
@@ -228,7 +227,7 @@ def _share(update: Update) -> float | None:
 
 
 def check_rule(algorithm: Algorithm, network: Network, *, plain: bool) -> None:
-    """Refuse what one agent alone cannot do, and what the rule cannot do at all."""
+    """Refuse rules that one agent cannot run alone."""
     algorithm.check_local(plain=plain)
     algorithm.check(network)
     if algorithm.votes:

@@ -1,4 +1,4 @@
-"""`gm.optim.Decentralized`: a torch.optim.Optimizer whose step also gossips with the neighbours, and never waits."""
+"""`gm.optim.Decentralized`: a torch.optim.Optimizer whose step also mixes with the neighbours, without waiting."""
 
 import inspect
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from gossamer.shapes import Float, Tensor
 from gossamer.state.local import LocalOptimizer
 
 REJOIN_WAIT = 5.0  # seconds that a restarted agent waits for a neighbour's state
-KEPT_HERE = "gossamer"  # the entry of a state_dict that torch's own optimisers do not have
+KEPT_HERE = "gossamer"  # our entry of a state_dict
 
 
 class _Light(torch.optim.Optimizer):
@@ -31,8 +31,8 @@ class _Light(torch.optim.Optimizer):
 class Decentralized(_Light):
     """SGD with momentum and weight decay as torch.optim.SGD defines it, and a rule that mixes with the neighbours.
 
-    A step publishes this agent's message, takes what has arrived of its neighbours', however old, and lets the rule
-    make the next parameters. Parameters, learning rates, momentum and weight decay may differ between param groups;
+    A step publishes this agent's message, takes the newest messages of its neighbours, however old, and applies the
+    rule. Parameters, learning rates, momentum and weight decay may differ between param groups;
     learning-rate schedulers, gradient clipping, AMP's GradScaler, closures and state_dict work as with any optimiser.
     """
 
@@ -61,9 +61,9 @@ class Decentralized(_Light):
             weight_decay: added to the local direction, never to a rule's curvature estimate.
             algorithm: a name such as "pc-asgd", a text with options, an object, or None for the launcher's choice.
             agent: what `gm.join()` returned; None joins now.
-            buffers: BatchNorm statistics to mix like parameters (model.buffers()); they stay local without.
+            buffers: BatchNorm statistics to mix like parameters (model.buffers()); local by default.
             share: the size of this agent's data over the mean size.
-            rejoin: let a restarted agent go on from a neighbour's newest state, unless a checkpoint is loaded.
+            rejoin: continue a restarted agent from a neighbour's newest state, unless a checkpoint is loaded.
             **options: of the algorithm, such as theta="pv".
         """
         LocalOptimizer(momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)  # checks the ranges
@@ -93,7 +93,7 @@ class Decentralized(_Light):
         self.adopted = rejoin and self.agent.returns and self._adopt()
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a group while the optimiser is made; later it would change what messages hold."""
+        """Add a group during construction; later it would change the messages."""
         if hasattr(self, "node"):
             raise UserError("agents have agreed on their parameters; pass all param groups when the optimizer is made")
         super().add_param_group(param_group)
@@ -156,7 +156,7 @@ class Decentralized(_Light):
                 weight_decay=float(group["weight_decay"]),
             )
             for parameter in group["params"]:
-                if parameter.grad is None:  # frozen, or not used: it neither decays nor moves on
+                if parameter.grad is None:  # frozen or unused: no decay, no momentum
                     places[at].zero_()
                     at += 1
                     continue
@@ -174,12 +174,12 @@ class Decentralized(_Light):
         if found is not None:
             x, step = found
             self._flat.scatter(x)
-            self.node.state = self.algorithm.start(x, self.node.place)  # as if this were where it began
+            self.node.state = self.algorithm.start(x, self.node.place)  # as at the start of a run
             self.node.begin_at(step)
         return found is not None
 
     def state_dict(self) -> dict[str, Any]:
-        """Return torch's entries, and what the rule keeps besides."""
+        """Return torch's entries and the rule's state."""
         return {**super().state_dict(), KEPT_HERE: self.node.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""An agent's own past, by iteration and by time: what it sent when a late neighbour took its snapshot."""
+"""An agent's own past, by iteration and by time."""
 
 import bisect
 from collections import deque
@@ -11,7 +11,7 @@ from gossamer.state.history import Drift, Ring
 
 
 class StepClock:
-    """When this agent took each of its last snapshots; from it follows how old a neighbour's is in own iterations."""
+    """The times of this agent's last snapshots, to tell a neighbour's age in own iterations."""
 
     def __init__(self, depth: int) -> None:
         self._depth = depth  # iterations that are kept elsewhere; one time more tells what is older than all of them
@@ -26,7 +26,7 @@ class StepClock:
         self._steps.append((time, step))
 
     def age(self, time: int) -> int | None:
-        """Return the iterations that were completed since a time; None when that is longer ago than what is kept.
+        """Return the iterations completed since a time; None beyond the past that is kept.
 
         A snapshot of a neighbour that was taken since our last but one own is current, age 0: its time lies in the
         iteration that this agent has just finished. For an agent that has only begun, nothing is older than its start.
@@ -40,7 +40,7 @@ class StepClock:
 
 
 class OwnPast:
-    """What a rule asks to see of the agent's own past: messages at an age, and sums over the states since then."""
+    """The past that a rule needs: own messages by age, and sums over the states since then."""
 
     def __init__(self, algorithm: Algorithm, x: Float[Tensor, "1 d"], depth: int, *, plain: bool) -> None:
         self._alias = aliases(plain=plain)
@@ -72,7 +72,7 @@ class OwnPast:
             ring.push(step, vectors[name])
 
     def previous(self, step: int) -> Float[Tensor, "1 d"] | None:
-        """Return the state of the iteration before; of the first one, its own."""
+        """Return the state of the iteration before; at the first, its own."""
         if not self._rings:
             return None
         assert self._first is not None

@@ -1,4 +1,4 @@
-"""What a payload holds: the parts that a rule declares, one after another, each behind its codec."""
+"""The layout of a payload: the parts that a rule declares, one after another, each compressed by its codec."""
 
 import zlib
 from collections.abc import Mapping
@@ -23,12 +23,12 @@ class Part:
 
     @property
     def kind(self) -> str:
-        """What the codec may assume: gradients average out, anything else is absolute."""
+        """The codec's kind: gradients average out, anything else is absolute."""
         return "gradient" if self.name in ("g", "v") else "state"
 
 
 class PayloadLayout:
-    """The parts of a message of one rule and one model, and the number by which agents know that they agree on it."""
+    """The parts of a message of one rule and one model, and a number that all agents of a run share."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class PayloadLayout:
 
 
 class PayloadWriter:
-    """Turns what an agent sends into tensors whose bytes are a payload; remembers what codecs owe."""
+    """Encodes an agent's vectors into the tensors of a payload; keeps the codecs' memory."""
 
     def __init__(self, layout: PayloadLayout) -> None:
         self.layout = layout
@@ -83,7 +83,7 @@ class PayloadReader:
         self._decoders: dict[str, Decoder] = {
             part.name: part.codec.decoder(part.kind, part.size, part.dtype) for part in layout.parts
         }
-        # Whether a payload changes parts of the rows only, so that one that is not whole would do lasting harm.
+        # Whether a payload changes only parts of the rows, so that a torn one would do lasting harm.
         self.builds_on_rows = any(decoder.kept for decoder in self._decoders.values())
 
     @property
@@ -92,7 +92,7 @@ class PayloadReader:
         return not self.builds_on_rows or all(decoder.complete for decoder in self._decoders.values())
 
     def assume(self, x: Float[Tensor, " d"], rows: Mapping[str, Float[Tensor, " _"]]) -> None:
-        """Take the peer to be where this agent is, number by number, until it says otherwise: then nothing pulls."""
+        """Assume the peer's state equals this agent's until it arrives, so that it pulls nowhere."""
         decoder = self._decoders.get("x")
         if decoder is not None and decoder.kept:
             rows["x"].copy_(x)

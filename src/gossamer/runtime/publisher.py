@@ -1,4 +1,4 @@
-"""What leaves an agent: encoded, stamped and published; from a GPU beside its work, through pinned memory."""
+"""Publishes an agent's messages: encoded and stamped; from a GPU asynchronously, through pinned memory."""
 
 import math
 import queue
@@ -23,7 +23,7 @@ class Publisher:
     def __init__(
         self, transport: Transport, layout: PayloadLayout, rank: int, incarnation: int, *, waits: bool
     ) -> None:
-        """Open the transport. `waits`: publish every message before going on, however long a GPU takes."""
+        """Open the transport. `waits`: publish every message before returning, however long a GPU takes."""
         self._transport, self._layout, self._rank, self._incarnation = transport, layout, rank, incarnation
         self._writer = PayloadWriter(layout)
         self._waits = waits
@@ -36,7 +36,7 @@ class Publisher:
         A message that is not finite, in any part, is held back: an agent that has diverged looks dead to its
         neighbours, and harms none of them.
         """
-        total = sum(vectors[part.name].sum().double() for part in self._layout.parts)  # so that a GPU is asked once
+        total = sum(vectors[part.name].sum().double() for part in self._layout.parts)  # one synchronisation with a GPU
         if not math.isfinite(float(total)):
             self._transport.counts["not finite"] += 1
             return 0
@@ -82,7 +82,7 @@ class _FromGpu:
         self._thread.start()
 
     def take(self, stamp: Stamp, vectors: Vectors, *, wait: bool) -> bool:
-        """Begin to copy a message; with both places under way it is left out, or waited for."""
+        """Begin to copy a message; with both places in use, skip it or wait."""
         try:
             place = self._free.get(block=wait)
         except queue.Empty:
@@ -93,7 +93,7 @@ class _FromGpu:
                 pinned.copy_(vectors[name], non_blocking=True)
                 vectors[name].record_stream(self._stream)
             place.filled.record(self._stream)
-        torch.cuda.current_stream().wait_event(place.filled)  # or the next step would write over what is copied
+        torch.cuda.current_stream().wait_event(place.filled)  # or the next step would overwrite it
         self._filled.put((stamp, place))
         if wait:
             self._filled.join()

@@ -1,4 +1,4 @@
-"""What one agent holds of its neighbours: the newest message of each, decoded, and how old it is."""
+"""The newest message of each neighbour, decoded, and its age."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -25,11 +25,11 @@ class _Neighbour:
     reader: PayloadReader
     rows: Mapping[str, Float[Tensor, " _"]]
     order: tuple[int, int] = (-1, -1)  # of the message that the rows hold; below all others before the first
-    shown: bool = False  # whether the transport shows it now
+    shown: bool = False  # whether the transport has it now
     taken: int = 0  # when it was taken, on the sender's clock
     sequence: int = -1
-    age: int | None = None  # as the transport says
-    heard: frozenset[int] | None = None  # whom the neighbour says to hear
+    age: int | None = None  # as the transport reports
+    heard: frozenset[int] | None = None  # senders that the neighbour reports as current
     news: float = field(default_factory=time.monotonic)  # when the last message came
     interval: float = 0.0  # between two messages, a running mean in seconds
 
@@ -56,7 +56,7 @@ class Received:
     ) -> None:
         """Make room for messages of agents `like` this one.
 
-        `oldest`: the age that everything older is taken to have, for rules whose messages are never forgotten.
+        `oldest`: the largest age reported, for rules whose messages are never forgotten.
         """
         self.deadline, self._oldest = deadline, oldest
         self._layout = layout
@@ -75,12 +75,12 @@ class Received:
         }
 
     def assume(self, x: Float[Tensor, "1 d"]) -> None:
-        """Take neighbours that send parts of their states only to be here, until they say otherwise."""
+        """Assume that neighbours with partial messages start from this agent's state."""
         for known in self._peers.values():
             known.reader.assume(x[0].cpu(), known.rows)
 
     def receive(self, transport: Transport, clock: StepClock) -> HeldAges:
-        """Look at every neighbour's newest message; return how old what is held is."""
+        """Take every neighbour's newest message; return the ages."""
         ages, new = [], []
         for place, (peer, known) in enumerate(self._peers.items()):
             before = known.order
@@ -94,7 +94,7 @@ class Received:
         return HeldAges(ages, new)
 
     def _look(self, transport: Transport, peer: int, known: _Neighbour) -> None:
-        """Take the newest message, unless it is held already or no message of this run."""
+        """Take the newest message, unless it is held already or malformed."""
         for _ in range(TRIES):
             letter = transport.latest(peer)
             known.shown = letter is not None
@@ -157,7 +157,7 @@ class Received:
         return max(LEAST_DEADLINE, INTERVALS * self._peers[peer].interval)
 
     def heard_by(self, peer: int) -> frozenset[int] | None:
-        """Return whom a neighbour said to hear; None before its first message."""
+        """Return the senders that a neighbour reports as current; None before its first message."""
         return self._peers[peer].heard
 
     def sequence_of(self, peer: int) -> int:

@@ -1,1 +1,1 @@
-"""What an agent keeps, in either engine: its past, its local optimiser's memory, its checkpoints."""
+"""An agent's state in either engine: its past, its local optimiser, its checkpoints."""

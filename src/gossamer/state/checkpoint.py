@@ -1,4 +1,4 @@
-"""Everything a run depends on, in .npz files with a checksum, written so that no reader ever sees half of one.
+"""Checkpoints: .npz files with a checksum, written so that no reader ever sees half of one.
 
 The last two are kept. A new one is written whole beside them before anything is renamed, so a run that is killed at
 any instant, or a disk that is full, leaves at least one that is valid.
@@ -25,7 +25,7 @@ from gossamer.errors import UserError
 from gossamer.shapes import Tensor
 
 Array = NDArray[Any]
-Count = Callable[[bytes], object]  # takes the next bytes into a checksum
+Count = Callable[[bytes], object]  # adds bytes to a checksum
 
 FORMAT = 2
 CHUNK = 1 << 24  # bytes that are written, read and hashed at a time
@@ -38,7 +38,7 @@ _FORMAT, _BFLOAT16, _SUM = "format", "bfloat16", "sha256"
 
 
 class Checkpoints:
-    """The newest checkpoint of a run and the one before: once there was a valid one, there is one at every instant."""
+    """The newest checkpoint of a run and the one before: after the first save, one is valid at every instant."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -47,7 +47,7 @@ class Checkpoints:
         self._newest_is_damaged = False
 
     def exist(self) -> bool:
-        """Say whether any was ever saved."""
+        """Say whether there is a checkpoint."""
         return self.newest.exists() or self.previous.exists()
 
     def save(self, state: dict[str, Tensor]) -> None:
@@ -115,7 +115,7 @@ def part_of(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 def write_text(path: Path, text: str, *, lasting: bool = True) -> None:
     """Write a small file in one piece: a temporary one, renamed into place.
 
-    One that need not be `lasting`, beyond the next power cut, does not wait for the disk.
+    Unless it is `lasting`, do not wait for the disk: a power cut may lose it.
     """
     write_bytes(path, text.encode("utf-8"), lasting=lasting)
 

@@ -1,4 +1,4 @@
-"""What an agent does by itself: SGD with momentum and weight decay, and the learning rate over time."""
+"""An agent's local optimiser: SGD with momentum and weight decay, and its learning-rate schedule."""
 
 import dataclasses
 import math
@@ -20,7 +20,7 @@ class LocalOptimizer:
     momentum: float = 0.0
     nesterov: bool = False
     weight_decay: float = 0.0
-    frozen: Bool[Tensor, " d"] | None = dataclasses.field(default=None, compare=False)  # what decays not either
+    frozen: Bool[Tensor, " d"] | None = dataclasses.field(default=None, compare=False)  # without weight decay
 
     def __post_init__(self) -> None:
         """Check the ranges."""

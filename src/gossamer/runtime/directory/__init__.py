@@ -1,1 +1,1 @@
-"""Where the agents of a run find each other: entries of the address book, keys and addresses."""
+"""How the agents of a run find each other: keys, signed entries and addresses."""

@@ -1,4 +1,4 @@
-"""Which addresses may be used: without the run's key nothing leaves this host."""
+"""Allowed addresses: without the run's key nothing leaves this host."""
 
 import ipaddress
 import re
@@ -10,7 +10,7 @@ _ENDPOINT = re.compile(r"tcp://(\[[0-9a-fA-F:.]{2,45}\]|[A-Za-z0-9.\-]{1,253}):(
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether a host, an address or a name, is surely this one; a name is not looked up, as others answer that."""
+    """Say whether a host, an address or a name, is surely this one; names are not looked up."""
     try:
         return host == "localhost" or ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -18,7 +18,7 @@ def is_loopback(host: str) -> bool:
 
 
 def bindable(address: str, key: bytes | None) -> str:
-    """Return the one numeric address to listen on, or refuse: what all may reach must be locked with a key."""
+    """Return the one numeric address to listen on, or refuse: a reachable address needs a key."""
     try:
         found = socket.getaddrinfo(address, None, type=socket.SOCK_STREAM)
         numeric = ipaddress.ip_address(found[0][4][0])
@@ -32,7 +32,7 @@ def bindable(address: str, key: bytes | None) -> str:
 
 
 def refuse_without_key(host: str, key: bytes | None) -> None:
-    """Say that a key is needed for what goes beyond this host."""
+    """Refuse a host other than this one without a key."""
     if key is None and not is_loopback(host):
         raise UserError(
             f"address '{host}' is not on this host alone, without a key only 127.0.0.1 is allowed; "
@@ -46,7 +46,7 @@ def joined(host: str, port: int) -> str:
 
 
 def split(endpoint: str) -> tuple[str, int]:
-    """Take 'host:port' apart, or say what is wrong with it."""
+    """Split 'host:port'; an error says what is wrong."""
     host, _, port = endpoint.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
         raise UserError(f"endpoint '{endpoint}' must be host:port with a port from 1 to 65535, such as 127.0.0.1:29400")

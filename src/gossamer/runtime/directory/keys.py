@@ -42,11 +42,11 @@ def write_key(path: Path) -> bytes:
 
 
 def read_key(path: Path) -> bytes:
-    """Read the key, or say why the file cannot be trusted."""
+    """Read the key; an error says why the file cannot be trusted."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe in its place must not make anybody wait
+        file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # do not wait for a pipe in its place
         with os.fdopen(file, "rb") as stream:
-            status = os.fstat(stream.fileno())  # of the very file that is read
+            status = os.fstat(stream.fileno())  # of the open file, not of the path
             text = stream.read(4 * KEY_BYTES) if stat.S_ISREG(status.st_mode) else b""
     except FileNotFoundError:
         raise UserError(f"there is no key file '{path}'; copy the run's key there") from None
@@ -76,7 +76,7 @@ def _derived(key: bytes, purpose: bytes, data: bytes) -> bytes:
 
 @functools.lru_cache(maxsize=1024)
 def curve_pair(key: bytes, rank: int) -> tuple[bytes, bytes]:
-    """Return the public and the secret CURVE key of an agent, in Z85, as whoever has the run's key can."""
+    """Return the public and the secret CURVE key of an agent, in Z85, derived from the run's key."""
     import zmq
     from zmq.utils import z85
 
@@ -85,25 +85,25 @@ def curve_pair(key: bytes, rank: int) -> tuple[bytes, bytes]:
 
 
 def sign(key: bytes, data: bytes) -> str:
-    """Return what only someone with the key can have made of these bytes, in hex."""
+    """Return the signature of these bytes, in hex."""
     return _derived(key, b"record", data).hex()
 
 
 def verify(key: bytes, data: bytes, signature: str) -> bool:
-    """Say whether these bytes were signed with the key; the time this takes tells nothing."""
+    """Say whether these bytes were signed with the key; in constant time."""
     return hmac.compare_digest(sign(key, data).encode(), signature.encode("utf-8", "replace"))
 
 
 @dataclass(frozen=True)
 class BookEntry:
-    """What was posted under a name, and when, in nanoseconds since 1970 on the writer's clock."""
+    """A posted value, and its time in nanoseconds since 1970 on the writer's clock."""
 
     time: int
     value: dict[str, Any]
 
 
 class Forged(ValueError):
-    """Bytes that no agent of this run has posted under this name."""
+    """Bytes that no agent of this run posted under this name."""
 
 
 def seal(run: str, name: str, record: BookEntry, key: bytes | None) -> bytes:
@@ -116,7 +116,7 @@ def seal(run: str, name: str, record: BookEntry, key: bytes | None) -> bytes:
 
 
 def unseal(run: str, name: str, sealed: bytes, key: bytes | None) -> BookEntry:
-    """Return what an entry says, if it was posted in this run under this name, and with the key if there is one."""
+    """Return an entry after checking its run, its name and, with a key, its signature."""
     if len(sealed) > MOST_BYTES:
         raise Forged(f"an entry of {len(sealed)} bytes")
     signature, _, body = sealed.partition(b"\n")

@@ -1,1 +1,1 @@
-"""Starting agents: as processes of one machine, under torchrun, on a Ray cluster, or by Slurm."""
+"""Launchers: processes of one machine, torchrun, a Ray cluster, or Slurm."""

@@ -1,15 +1,15 @@
-"""Log files of agents, and reading along while they grow."""
+"""Agents' log files, and following them while they grow."""
 
 from pathlib import Path
 
 
 def log_path(folder: Path, rank: int) -> Path:
-    """Return where an agent's output goes."""
+    """Return the log file of an agent."""
     return folder / f"agent-{rank}.log"
 
 
 def last_words(path: Path, most: int = 4096) -> str:
-    """Return the last line of a log that is not empty, which of an error is the one that matters."""
+    """Return the last non-empty line of a log: for an error, the one that matters."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - most))
@@ -20,7 +20,7 @@ def last_words(path: Path, most: int = 4096) -> str:
 
 
 class Tail:
-    """What is written to a file from now on, or from its start, whole lines at a time."""
+    """Follows a file from now on, or from its start, by whole lines."""
 
     def __init__(self, path: Path, *, from_start: bool = False) -> None:
         self._path, self._rest = path, b""

@@ -21,7 +21,7 @@ from gossamer.runtime.launch.process_family import guarded
 PATIENCE = 60.0  # seconds for the book to say where it is: it imports torch, from a slow disk perhaps
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
 NO_AGENT = -1  # a launcher posts nothing
-LAST_LOOK = 1.0  # seconds for an agent's last words to arrive
+LAST_LOOK = 1.0  # seconds for an agent's last post to arrive
 
 Command = Callable[[str, int], list[str]]
 
@@ -47,7 +47,7 @@ class BookProcess:
         return None if self._process is None else self._process.pid
 
     def start(self, stop: Callable[[], object] = lambda: None) -> str:
-        """Start it and return its endpoint; `stop` may break the wait for it off."""
+        """Start it and return its endpoint; `stop` ends the wait early."""
         process = self._spawn(subprocess.PIPE)
         assert process.stdout is not None
         deadline, line = time.monotonic() + PATIENCE, b""
@@ -70,7 +70,7 @@ class BookProcess:
         return endpoint
 
     def look(self) -> bool:
-        """See to it that the book is there; return whether it had died and was started again just now."""
+        """Restart the book if it died; return whether it was restarted just now."""
         if self._process is None or self._process.poll() is None:
             return False
         now = time.monotonic()
@@ -113,7 +113,7 @@ class BookProcess:
 
 
 class AgentStatuses:
-    """The newest status of every agent of a run. Nothing here waits for the book, but `settle` for a second."""
+    """The newest status of every agent of a run. Only `settle` waits, for a second."""
 
     def __init__(self, run: Run) -> None:
         assert run.book is not None
@@ -124,12 +124,12 @@ class AgentStatuses:
             self._book.watch(f"status/{rank}")
 
     def newest(self) -> dict[int, dict[str, Any]]:
-        """Return what was read last, by rank; an agent that never said anything is missing."""
+        """Return the last statuses by rank, without agents that never posted."""
         said = {rank: self._book.read(f"status/{rank}") for rank in self._ranks}
         return {rank: status for rank, status in said.items() if status is not None}
 
     def settle(self, ended: Iterable[int]) -> None:
-        """Wait a moment until those who have ended well, and who said anything at all, have said that they are done."""
+        """Wait a moment for the last posts of agents that have finished."""
         deadline, ended = time.monotonic() + LAST_LOOK, set(ended)
         while time.monotonic() < deadline:
             newest = self.newest()

@@ -1,4 +1,4 @@
-"""What is to be started, who watches it, and what came of it: the same for processes, torchrun and Ray."""
+"""A launch: its job, its watcher and its outcome, the same for processes, torchrun and Ray."""
 
 import dataclasses
 import os
@@ -25,19 +25,19 @@ class Job:
     arguments: tuple[str, ...] = ()
     folder: Path
     max_restarts: int = 3
-    serves_book: bool = True  # or the book of the run is somebody else's
+    serves_book: bool = True  # or another launcher serves it
     book_port: int = 0  # 0: any that is free
 
     def with_book(self, endpoint: str) -> "Job":
-        """Return the job with the place of the book in it."""
+        """Return the job with the book's endpoint."""
         return dataclasses.replace(self, run=dataclasses.replace(self.run, book=endpoint))
 
     def agent(self, rank: int, restarts: int) -> Run:
-        """Return what one agent is told."""
+        """Return one agent's settings."""
         return dataclasses.replace(self.run, rank=rank, restarts=restarts, folder=str(self.folder.resolve()))
 
     def environment(self, rank: int, restarts: int, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
-        """Return an agent's environment: what was inherited, less the variables of a run around this one."""
+        """Return an agent's environment: the inherited one, without an enclosing run's variables."""
         threads = max(1, cores() // len(self.ranks))
         gpus = visible_gpus(inherited)
         own_gpu = {"CUDA_VISIBLE_DEVICES": gpus[self.ranks.index(rank) % len(gpus)]} if gpus else {}
@@ -52,13 +52,13 @@ class Job:
 
 
 def without_run(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment without what would say something about another run than the one to be started."""
+    """Return an environment without the variables of another run."""
     own = {*VARIABLES, "TORCHELASTIC_RESTART_COUNT"}
     return {name: value for name, value in inherited.items() if name not in own}
 
 
 def visible_gpus(inherited: Mapping[str, str]) -> list[str]:
-    """Return the GPUs that agents are dealt out, one each in turn: those that this process may see."""
+    """Return the GPUs visible to this process, which agents get in turn."""
     named = inherited.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
         return [gpu.strip() for gpu in named.split(",") if gpu.strip()]
@@ -78,7 +78,7 @@ def python_command(job: Job, rank: int) -> list[str]:
 def torchrun_command(job: Job, rank: int) -> list[str]:
     """Return the command of an agent that torchrun starts, and starts again.
 
-    What torchrun starts is guarded as well: its workers lead sessions of their own and would outlive it.
+    Workers are guarded too: torchrun puts them in their own sessions, where they would outlive it.
     """
     return [
         *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", "1"),
@@ -90,7 +90,7 @@ def torchrun_command(job: Job, rank: int) -> list[str]:
 
 
 class Watcher:
-    """Is told what happens; does nothing with it unless a subclass does."""
+    """Receives the events of a launch; subclasses act on them."""
 
     def event(self, text: str) -> None:
         """Take one line about an agent that died, was started again or gave up."""
@@ -107,7 +107,7 @@ class Watcher:
 
 
 def describe_exit(status: int) -> str:
-    """Say in words how a process ended."""
+    """Describe an exit status in words."""
     if status >= 0:
         return f"ended with status {status}"
     try:
@@ -123,7 +123,7 @@ class AgentOutcome:
     rank: int
     exit: int | None = None
     restarts: int = 0
-    status: dict[str, Any] | None = None  # the last it said of itself
+    status: dict[str, Any] | None = None  # its last post
 
 
 @dataclass
@@ -133,9 +133,9 @@ class Report:
     outcomes: list[AgentOutcome] = field(default_factory=list)
     seconds: float = 0.0
     interrupted: bool = False
-    hopeless: str | None = None  # why nothing was tried any longer
+    hopeless: str | None = None  # why the launcher gave up
 
     @property
     def failed(self) -> list[AgentOutcome]:
-        """Those who did not end well by themselves."""
+        """The agents that did not finish by themselves."""
         return [outcome for outcome in self.outcomes if outcome.exit != 0]

@@ -1,4 +1,4 @@
-"""How the agents of a run are started as processes: the settings of `gossamer train --engine processes`."""
+"""Settings of the processes of a run, for `gossamer train --engine processes`."""
 
 import dataclasses
 import json
@@ -19,18 +19,18 @@ _SHARED = ("transport", "compress", "lockstep", "faults", "deadline", "tolerance
 
 
 def _of_run(name: str) -> Any:
-    """Declare an option as `Run` does, which every agent is given."""
+    """Declare an option as `Run` does."""
     about = describe_options(Run)[name]
     return option(about["default"], about["help"], choices=about["choices"])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Processes:
-    """How the agents of a run are run; what they learn is in the settings."""
+    """How the agents run; what they learn is in `Settings`."""
 
     engine: str = option(
         "simulator",
-        "who runs the agents: one simulator, or processes with real links, to which the network's delay is added",
+        "one simulator, or one process an agent with real links plus the network's delay",
         choices=("simulator", "processes"),
     )
     transport: str = _of_run("transport")
@@ -40,7 +40,7 @@ class Processes:
     deadline: float | str = _of_run("deadline")
     tolerance: int = _of_run("tolerance")
     max_age: int = _of_run("max_age")
-    max_restarts: int = option(3, "how often an agent that dies is started again")
+    max_restarts: int = option(3, "restarts of an agent that dies")
     record: str | None = option(None, "write the ages of all messages to this .csv file, for --delay trace:FILE")
 
     def __post_init__(self) -> None:
@@ -50,7 +50,7 @@ class Processes:
         Run(**{name: getattr(self, name) for name in _SHARED})
 
     def run_of(self, made: Plan, name: str) -> Run:
-        """Return what every agent is told; its network it makes from the settings."""
+        """Return the agents' settings; each agent makes the network itself."""
         return Run(
             agents=made.network.num_agents,
             run=name,
@@ -66,7 +66,7 @@ class Processes:
 
 
 def read_processes(folder: Path) -> Processes | None:
-    """Return how a run's processes ran; None for a run of the simulator."""
+    """Read a run's process settings; None for a run of the simulator."""
     try:
         values = json.loads((folder / RUNTIME_FILE).read_text(encoding="utf-8"))
         return Processes(**values)

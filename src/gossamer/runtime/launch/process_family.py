@@ -1,7 +1,7 @@
-"""The processes that a launcher has to answer for, found by what stands in their environment.
+"""A launcher's processes, found by their environment.
 
-A process group would not do: torchrun puts its workers into sessions of their own, and so may a script. What a process
-was started with cannot be changed by it and is inherited by all that it starts.
+A process group would not do: torchrun, or a script, may put workers into sessions of their own. The initial environment
+of a process cannot change, and its children inherit it.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ def family(**marks: object) -> list[int]:
 
 
 def kill_family(patience: float = 5.0, **marks: object) -> None:
-    """Kill those processes, and those that they start meanwhile, and see them gone."""
+    """Kill those processes, and any they start meanwhile, until none is left."""
     deadline = time.monotonic() + patience
     while (pids := family(**marks)) and time.monotonic() < deadline:
         for pid in pids:

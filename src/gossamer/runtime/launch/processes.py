@@ -1,4 +1,4 @@
-"""Agents as processes of this machine: started, watched, started again, and ended without a trace."""
+"""Agents as processes of this machine: started, watched, restarted, and cleaned up."""
 
 import dataclasses
 import os
@@ -16,18 +16,18 @@ from gossamer.runtime.launch.process_family import family, guarded, kill_family,
 from gossamer.runtime.transport.shared import remove_leftovers, remove_orphans
 
 TICK = 0.05  # seconds between two looks at the agents
-TABLE = 0.5  # … and at what they say of themselves
+TABLE = 0.5  # … and at their statuses
 POLITE, FINAL = 5.0, 10.0  # seconds after SIGINT at which SIGTERM and SIGKILL follow
-SILENCE = 30.0  # seconds without news of agents elsewhere, after which the book is no longer kept for them
+SILENCE = 30.0  # seconds of silence after which the book is no longer served for agents elsewhere
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds
-STEADY = 60.0  # an agent that lived so long was well: its next pause is the first one again
-BEGINNING = 5.0  # seconds: all agents that fail sooner, twice, have a mistake in common that no restart will mend
+STEADY = 60.0  # seconds of life after which the pause is the first one again
+BEGINNING = 5.0  # seconds: if all agents fail sooner, twice, a restart will not help
 
 Command = Callable[[Job, int], list[str]]
 
 
 class Restarts:
-    """The restarts of one agent. Counts over the whole run; only the pauses become short again."""
+    """The restarts of one agent, after pauses that double; counted over the whole run."""
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.used = 0
@@ -36,16 +36,16 @@ class Restarts:
         self._since = clock()
 
     def started(self) -> None:
-        """Note that the agent begins to live now."""
+        """Note that the agent starts now."""
         self._since = self._clock()
 
     @property
     def lived(self) -> float:
-        """Seconds since the agent was started last."""
+        """Seconds since the last start."""
         return self._clock() - self._since
 
     def ended(self) -> float | None:
-        """Note that the agent died; return the seconds to wait before it is started again, or None for never."""
+        """Note that the agent died; return the seconds before its restart, or None for never."""
         if self.used >= self._most:
             return None
         self.used += 1
@@ -64,7 +64,7 @@ class AgentProcess:
         self.exit: int | None = None  # the last one
         self.state = "waiting"
         self.starts = 0
-        self.failed_early = 0  # times in a row, each soon after its start and with a status that programs choose
+        self.failed_early = 0  # times in a row, each soon after its start
         self._job, self._command = job, command
         self._process: subprocess.Popen[bytes] | None = None
         self._again = 0.0
@@ -93,13 +93,13 @@ class AgentProcess:
         self.state = "running"
 
     def look(self) -> str | None:
-        """Start it when its pause is over; when it has died, say what happened."""
+        """Start it when its pause is over; if it died, return what happened."""
         if self.state == "waiting" and time.monotonic() >= self._again:
             self.start()
         if self._process is None or self.state != "running" or self._process.poll() is None:
             return None
         self.exit = self._process.returncode
-        kill_family(run=self._job.run.run, launcher=os.getpid(), rank=self.rank)  # what it has left behind
+        kill_family(run=self._job.run.run, launcher=os.getpid(), rank=self.rank)  # its leftover children
         if self.exit == 0:
             self.state = "done"
             return None
@@ -119,7 +119,7 @@ class AgentProcess:
             send(self._process.pid, number)
 
     def ended(self) -> bool:
-        """Say whether no process of it runs, and keep how the last one ended."""
+        """Say whether its process has ended, and keep the exit status."""
         if self._process is None or self._process.poll() is None:
             return self._process is None
         self.exit = self._process.returncode
@@ -128,7 +128,7 @@ class AgentProcess:
 
 
 class Launcher:
-    """Starts a job's agents and its book, and answers for them until `run` returns; call it from the main thread."""
+    """Runs a job's agents and its book until all have ended; call it from the main thread."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class Launcher:
         restarts: int | None = None,
         book: Callable[[Job], BookProcess] = BookProcess,
     ) -> None:
-        """Take the job; `restarts` differs from the job's where the command makes them itself."""
+        """Take the job; `restarts` is 0 where the command restarts agents itself."""
         run = dataclasses.replace(job.run, launcher=os.getpid())
         self.job = dataclasses.replace(job, run=run)
         self.watcher = watcher or Watcher()
@@ -153,7 +153,7 @@ class Launcher:
         self._grown = False  # an agent has lived long enough, or has made a step
 
     def run(self, stop: Callable[[], object] = lambda: None) -> Report:
-        """Run until every agent has ended, or until `stop` gives a reason; then nothing of them is left."""
+        """Run until every agent has ended or `stop` gives a reason; leave nothing behind."""
         begun, report = time.monotonic(), Report()
         try:
             self._start(stop)
@@ -180,7 +180,7 @@ class Launcher:
         return report
 
     def _serve_others(self, stop: Callable[[], object]) -> None:
-        """Keep the book while agents elsewhere still train: one that is started again finds the others in it."""
+        """Serve the book while agents elsewhere train: a restarted one finds the others in it."""
         own, news, before = set(self.job.ranks), time.monotonic(), None
         while self._book is not None and self._statuses is not None and not stop():
             there = {rank: said.get("step") for rank, said in self._statuses.newest().items() if not said.get("done")}
@@ -193,7 +193,7 @@ class Launcher:
             time.sleep(TICK)
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return one row an agent of the whole run: rank, state, restarts, and what it says of itself."""
+        """Return one row an agent of the whole run: rank, state, restarts, and its status."""
         statuses = self._statuses.newest() if self._statuses else {}
         own = {agent.rank: agent for agent in self._agents}
         rows = []
@@ -224,7 +224,7 @@ class Launcher:
             self._agents.append(agent)
 
     def _look(self) -> str | None:
-        """See to all agents and the book, and tell the watcher; return why it is no use, if that is so."""
+        """Check all agents and the book, and tell the watcher; return why to give up, if so."""
         events = [agent.look() for agent in self._agents]
         hopeless = self._common_mistake()
         if hopeless:
@@ -249,7 +249,7 @@ class Launcher:
                 self.watcher.output(rank, lines)
 
     def _common_mistake(self) -> str | None:
-        """Say what is wrong when every agent has failed twice at its very start, and none ever got further."""
+        """Return the error if every agent failed twice at its start, and none got further."""
         self._grown |= any(a.state == "running" and a.restarts.lived >= BEGINNING for a in self._agents)
         if self._grown or not all(agent.failed_early >= 2 for agent in self._agents):
             return None
@@ -274,7 +274,7 @@ class Launcher:
             time.sleep(TICK)
 
     def _clean(self) -> None:
-        """End by force what still runs, and remove what would be left behind; signals wait meanwhile."""
+        """Kill what still runs and remove leftovers, with signals blocked."""
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         try:
             for agent in self._agents:
@@ -294,6 +294,6 @@ class Launcher:
 
 
 def remove_shared_memory(run: str, folder: Path | None = None) -> None:
-    """Remove what agents of a run have left in shared memory, unless some of them, of another launcher, still run."""
+    """Remove a run's files in shared memory, unless another launcher's agents still run."""
     if not family(run=run):
         remove_leftovers(run, folder)

@@ -1,4 +1,4 @@
-"""What runs inside Ray's actors: a script as one agent, in the actor's own process so that it has the actor's GPUs."""
+"""Ray's actors: a script as one agent, in the actor's own process, with its GPUs."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ from gossamer.runtime.launch.job import Job
 
 @dataclass(frozen=True)
 class Seat:
-    """Where an agent is at present."""
+    """The current place of an agent."""
 
     pid: int
     node: str  # Ray's name of the machine
@@ -25,13 +25,13 @@ class Seat:
 
 
 class Desk:
-    """An actor at which agents report: Ray starts a dead actor again but does not tell it how often it has."""
+    """An actor that counts restarts: Ray restarts a dead actor without telling it how often."""
 
     def __init__(self) -> None:
         self._seats: dict[int, Seat] = {}
 
     def arrive(self, rank: int, pid: int, node: str) -> int:
-        """Note that an agent has started; return how often it had before."""
+        """Note that an agent has started; return its restarts so far."""
         before = self._seats.get(rank)
         restarts = 0 if before is None else before.restarts + 1
         self._seats[rank] = Seat(pid, node, restarts)
@@ -43,14 +43,14 @@ class Desk:
 
 
 class ScriptAgent:
-    """An actor that runs the script once. When that fails the process ends, which makes Ray start the actor again."""
+    """An actor that runs the script once. On failure the process exits, and Ray restarts the actor."""
 
     def __init__(self, job: Job, rank: int, restarts: int, address: str, key: str | None) -> None:
         self._job, self._rank, self._restarts = job, rank, restarts
         self._address, self._key = address, key
 
     def run(self) -> int:
-        """Run the script as the main program and return 0; there is no other value."""
+        """Run the script as the main program and return 0; on failure the process exits."""
         self._take_place()
         script = str(self._job.script)
         sys.argv = [script, *self._job.arguments]
@@ -96,7 +96,7 @@ class RayAgent(ScriptAgent):
 
 
 def run_script(script: str) -> int:
-    """Run a script as the main program; return the status with which Python would have ended."""
+    """Run a script as the main program; return Python's exit status."""
     try:
         runpy.run_path(script, run_name="__main__")
     except SystemExit as leave:
@@ -104,14 +104,14 @@ def run_script(script: str) -> int:
             return leave.code or 0
         print(leave.code, file=sys.stderr)
         return 1
-    except BaseException:  # a KeyboardInterrupt as well: the process is to end, but with its story told
+    except BaseException:  # KeyboardInterrupt as well: print the traceback, then exit
         traceback.print_exc()
         return 1
     return 0
 
 
 def write_if_missing(path: Path, text: str) -> None:
-    """Write the run's key where a machine does not have it, for its owner alone."""
+    """Write the run's key on a machine without it, readable by its owner only."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileExistsError):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -1,7 +1,7 @@
-"""Agents as actors of a Ray cluster, or of a Ray that is started on this machine for the purpose.
+"""Agents as actors of a Ray cluster, or of a Ray started on this machine.
 
-Ray starts dead actors again by itself, on another machine if need be. The script must lie at the same path, and this
-package be installed, on every machine.
+Ray restarts dead actors by itself, on another machine if need be. Every machine needs the script at the same path, and
+this package.
 """
 
 import contextlib
@@ -65,7 +65,7 @@ class RayLauncher:
         return report
 
     def _check(self, ray: Any) -> None:
-        """Refuse what could only be waited for."""
+        """Refuse resources that the cluster will never have."""
         machines = [node for node in ray.nodes() if node["Alive"]]
         if len(machines) > 1 and is_loopback(self.job.run.address):
             raise UserError(
@@ -82,7 +82,7 @@ class RayLauncher:
                     )
 
     def _start(self, ray: Any, stop: Callable[[], object]) -> dict[Any, int]:
-        """Reserve the resources, start the actors and return what they promise."""
+        """Reserve the resources, start the actors and return their references."""
         from ray.util.placement_group import placement_group
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -145,7 +145,7 @@ class RayLauncher:
             self.watcher.event(f"agent {rank} failed and is not started again ({words}); its log is {log}")
 
     def _look(self, ray: Any, book: BookProcess | None, patience: float) -> None:
-        """Tell what is new of agents and book."""
+        """Report restarts of agents and book."""
         before = self._seats
         self._find_seats(ray, patience)
         for rank, seat in self._seats.items():
@@ -158,7 +158,7 @@ class RayLauncher:
 
     def _find_seats(self, ray: Any, patience: float) -> None:
         if self._desk is not None:
-            with contextlib.suppress(ray.exceptions.RayError):  # it may itself be on its way to another machine
+            with contextlib.suppress(ray.exceptions.RayError):  # the desk may be restarting
                 self._seats = ray.get(self._desk.seats.remote(), timeout=patience)
 
     def rows(self) -> list[dict[str, Any]]:

@@ -13,19 +13,19 @@ from gossamer.errors import UserError, unknown_name
 from gossamer.runtime.launch.job import Job, cores
 from gossamer.runtime.launch.schedulers import LOOPBACK, own_address
 
-ELSEWHERE = "203.0.113.1"  # an address of no machine, by which to find out whether this one has a network
+ELSEWHERE = "203.0.113.1"  # an address of no machine, to test for a network
 OBJECT_STORE = 100 * 2**20  # bytes of shared memory for Ray's objects, of which there are none to speak of
 PLACEMENTS = ("SPREAD", "PACK")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What each agent gets of the cluster, and where that is."""
+    """Resources of each agent, and the cluster's address."""
 
-    ray_address: str | None = option(None, "a Ray cluster's address, or auto (default: a Ray of this machine)")
-    cpus_per_agent: float = option(1.0, "cores that Ray reserves for an agent; parts are allowed")
-    gpus_per_agent: float = option(0.0, "GPUs that an agent sees; parts are allowed")
-    placement: str = option("SPREAD", "agents over the machines, or together", choices=PLACEMENTS)
+    ray_address: str | None = option(None, "address of a Ray cluster, or auto (default: start Ray on this machine)")
+    cpus_per_agent: float = option(1.0, "cores reserved for an agent; fractions are allowed")
+    gpus_per_agent: float = option(0.0, "GPUs of an agent; fractions are allowed")
+    placement: str = option("SPREAD", "spread agents over the machines, or pack them together", choices=PLACEMENTS)
 
     def __post_init__(self) -> None:
         """Check the ranges."""
@@ -43,9 +43,9 @@ class Resources:
 
 @contextlib.contextmanager
 def connected(resources: Resources, job: Job) -> Iterator[Any]:
-    """Give Ray, connected; shut it down in the end, unless it was there before.
+    """Yield Ray, connected; shut it down at the end, unless it ran before.
 
-    Ray takes SIGTERM for itself and writes to standard output, which may be for a JSON object alone: neither stays so.
+    Ray takes SIGTERM for itself and writes to standard output, which may be reserved for JSON: both are undone.
     """
     try:
         import ray
@@ -76,7 +76,7 @@ def _connect(ray: Any, resources: Resources, agents: int) -> None:
 
 
 def _how(resources: Resources, agents: int) -> dict[str, Any]:
-    """Return how to reach the cluster, or how to start one that this machine's agents fit into, be there few cores."""
+    """Return the arguments of ray.init: a cluster's address, or a local Ray that all agents fit into."""
     if resources.ray_address is not None:
         return {"address": resources.ray_address}
     options: dict[str, Any] = {

@@ -1,7 +1,7 @@
-"""What torchrun and Slurm tell a process in its environment: which agent it is, of how many, and where the first is.
+"""The environment variables of torchrun and Slurm: rank, number of agents, and the first agent's address.
 
-Each reader returns values of `environment.Run`, or nothing where its launcher is not the one at work. Beside them
-stands "toward": another machine of the run, when there is one, by which an agent finds its own address.
+Each reader returns values of `environment.Run`, or nothing under another launcher. The extra value "toward" is
+another machine of the run, if any, which shows an agent its own address.
 """
 
 import re

@@ -1,1 +1,1 @@
-"""How messages move between processes: the newest of each peer, and nobody waits."""
+"""Transports between processes: the newest message of each peer, without waiting."""

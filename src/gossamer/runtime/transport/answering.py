@@ -1,7 +1,7 @@
-"""A sender's side of all links: keeps one request of each peer until there is something to answer it with.
+"""A sender's side of all links: keeps one request of each peer until there is a message to answer it.
 
-At most one answer is on its way to a peer. A request says which answers have arrived, so a receiver that is slow, and
-asks again, is not sent the next one before; and one that is stopped asks for nothing.
+At most one answer is on its way to a peer. A request names the answers that have arrived, so a slow receiver gets
+the next answer only after the last; a stopped one asks for nothing.
 """
 
 import time
@@ -31,7 +31,7 @@ class _Asker:
 
 
 class Answering:
-    """What all peers have asked; for the thread of the sockets alone."""
+    """The pending requests of all peers; used by the sockets' thread only."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""A receiver's side of one link: asks a peer for what is newer, again and again, and holds what came."""
+"""A receiver's side of one link: keeps asking a peer for newer messages, and holds the last ones."""
 
 import time
 from collections import Counter, deque
@@ -18,11 +18,11 @@ UNCONNECTED = 5.0  # seconds after which to connect anew: ZeroMQ gives up on a s
 AFTER_NONSENSE = 0.2  # seconds to leave a peer alone that answered wrongly, as it would at once do so again
 FIRST_PROBES, OFTEN, SELDOM = 8, 0.5, 5.0  # so many probes at first, seconds between them, and later
 SMALL = 1 << 16  # bytes up to which a payload is copied out of ZeroMQ's buffers, which hold other messages too
-SAMPLES = 16  # enough that one of them met an idle link; few enough that a drift of the clocks is followed
+SAMPLES = 16  # probes: enough to meet an idle link, few enough to follow clock drift
 
 
 class ClockOffset:
-    """The nanoseconds to add to a peer's clock to have this agent's.
+    """The nanoseconds to add to a peer's clock to get this agent's, from probes with NTP's four times.
 
     A probe leaves at t0 on this clock, arrives at t1 and is answered at t2 on the peer's, and is back at t3 on this
     one. If both ways took equally long the offset is exact; it is never wrong by more than half the round trip. So
@@ -33,7 +33,7 @@ class ClockOffset:
         self._samples: deque[tuple[int, int]] = deque(maxlen=SAMPLES)
 
     def add(self, t0: int, t1: int, t2: int, t3: int) -> None:
-        """Take one probe's times; those that no clocks could have shown are ignored."""
+        """Add one probe's times; impossible ones are ignored."""
         round_trip = (t3 - t0) - (t2 - t1)
         if round_trip >= 0 and t2 >= t1:
             self._samples.append((round_trip, ((t0 - t1) + (t3 - t2)) // 2))
@@ -47,7 +47,7 @@ class ClockOffset:
 
 @dataclass(frozen=True)
 class Identity:
-    """Who is asking."""
+    """The asking agent."""
 
     rank: int
     num_agents: int
@@ -58,7 +58,7 @@ class Identity:
 
 
 class Asking:
-    """What is known of one peer; all but `letters` and `offset` is for the thread of the sockets alone."""
+    """The link to one peer; only `letters` and `offset` may be read outside the sockets' thread."""
 
     def __init__(self, peer: int, me: Identity, counts: Counter[str]) -> None:
         self.letters: tuple[Letter, ...] = ()  # replaced as a whole, so that other threads can read it
@@ -78,7 +78,7 @@ class Asking:
         self._incarnation = 0  # of whose clock the offset is
 
     def connect(self, context: Context, sizes: Sizes, endpoint: str) -> None:
-        """Ask the peer at this place from now on."""
+        """Ask the peer at this endpoint from now on."""
         self.disconnect()
         if endpoint != self._last_endpoint:
             self._forget_clock()
@@ -102,7 +102,7 @@ class Asking:
         self.socket = self.endpoint = None
 
     def is_lost(self, now: float) -> bool:
-        """Say whether the connection is of no use any more, so that only another one can help."""
+        """Say whether the connection is dead and must be replaced."""
         if self.socket is None:
             return False
         unconnected = self._unsent_since is not None and now - self._unsent_since > UNCONNECTED

@@ -1,4 +1,4 @@
-"""What every transport offers: publish the newest message, look at the newest of each peer.
+"""The interface of transports: publish the newest message, read the newest of each peer.
 
 The newest message wins. A sender never waits for a receiver and keeps nothing for it: one that is slow, stopped or
 dead costs no memory and no time. A receiver never waits for a sender: it looks at what is there.
@@ -15,7 +15,8 @@ from gossamer.shapes import Tensor
 KEPT = 3  # the newest messages of a peer that `at` can still find
 
 
-def _always() -> bool:
+def always() -> bool:
+    """Return True: a payload in own memory stays intact."""
     return True
 
 
@@ -28,15 +29,15 @@ class Letter:
 
     stamp: Stamp
     payload: Tensor  # uint8, one dimension, contiguous
-    age: int | None = None  # in iterations of the receiver; None: to be told from the sender's clock
-    intact: Callable[[], bool] = _always
+    age: int | None = None  # in iterations of the receiver; None: to be computed from the sender's clock
+    intact: Callable[[], bool] = always
 
 
 class Transport(ABC):
     """Messages of one agent to and from its peers. All methods return at once; none raises because of a peer."""
 
     def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()  # "malformed", "corrupt", "torn", …: what was dropped, and why
+        self.counts: Counter[str] = Counter()  # dropped messages by reason: "malformed", "corrupt", "torn", …
 
     @abstractmethod
     def open(self, length: int) -> None:
@@ -65,7 +66,7 @@ class Transport(ABC):
         return 0
 
     def flush(self, seconds: float) -> None:  # noqa: B027 - what is written to memory stays there
-        """Wait until all who listen have the newest message, or have left themselves; for so long at most."""
+        """Wait at most this long until all listeners have the newest message or have left."""
 
     @abstractmethod
     def close(self) -> None:
@@ -73,7 +74,7 @@ class Transport(ABC):
 
 
 class Wrapper(Transport):
-    """A transport on top of another one: passes everything on, for others to change what they must."""
+    """A transport on top of another one: forwards everything; subclasses change what they must."""
 
     def __init__(self, inner: Transport) -> None:
         self.inner = inner
@@ -81,41 +82,41 @@ class Wrapper(Transport):
 
     @property
     def counts(self) -> Counter[str]:
-        """What was dropped, below or here: there is one count for all."""
+        """Dropped messages, shared with the inner transport."""
         return self.inner.counts
 
     @counts.setter
     def counts(self, counts: Counter[str]) -> None:
-        """Leave it to the transport below."""
+        """Ignore: the inner transport keeps the counts."""
 
     def open(self, length: int) -> None:
-        """Open what lies below."""
+        """Open the inner transport."""
         self.inner.open(length)
 
     def publish(self, stamp: Stamp, parts: Sequence[Tensor]) -> None:
-        """Publish at once: what changes messages does so where they arrive."""
+        """Publish at once: wrappers change messages at the receiver."""
         self.inner.publish(stamp, parts)
 
     def tick(self, step: int) -> None:
-        """Tell what lies below."""
+        """Forward."""
         self.inner.tick(step)
 
     def latest(self, peer: int) -> Letter | None:
-        """Return the newest message that arrived below."""
+        """Forward."""
         return self.inner.latest(peer)
 
     def at(self, peer: int, sequence: int) -> Letter | None:
-        """Return a message that arrived below."""
+        """Forward."""
         return self.inner.at(peer, sequence)
 
     def offset(self, peer: int) -> int | None:
-        """Return the offset that was measured below."""
+        """Forward."""
         return self.inner.offset(peer)
 
     def flush(self, seconds: float) -> None:
-        """Wait for what lies below."""
+        """Forward."""
         self.inner.flush(seconds)
 
     def close(self) -> None:
-        """Close what lies below."""
+        """Close the inner transport."""
         self.inner.close()

@@ -130,7 +130,7 @@ Clause = FaultDelay | Chance | Partition | Halt
 
 @dataclass(frozen=True)
 class Faults:
-    """What goes wrong in a run; false when nothing does."""
+    """The faults of a run; false when there are none."""
 
     clauses: tuple[Clause, ...] = ()
 

@@ -1,7 +1,7 @@
-"""Faults and delays on top of a real transport, for tests and experiments; fault_spec.py says which there are.
+"""Faults and delays on top of a real transport, for tests and experiments; fault_spec.py lists them.
 
-All happens at the receiver: an agent publishes as ever, and each of its neighbours is shown what the faults leave. What
-becomes of a message is a function of the run's seed, its link and its iteration alone, so that runs can be repeated.
+All happens at the receiver: an agent publishes as ever, and each neighbour sees what the faults leave. The fate of
+a message depends only on the run's seed, its link and its iteration, so runs can be repeated.
 
 A message that may be shown later, or again after newer ones were lost, cannot stay where its sender will write over it:
 on links with faults every message is copied once, when it is first seen. At most MOST_UNDER_WAY copies of a peer's
@@ -57,7 +57,7 @@ class _FaultyLink:
 
 
 class Faulty(Wrapper):
-    """Shows what the faults leave of the messages that arrive, and halts the agent where they say so."""
+    """Applies faults to the messages that arrive, and halts the agent on `kill` and `stop`."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class Faulty(Wrapper):
         return any(span is None or span.low <= (elapsed if span.timed else step) < span.high for span in spans)
 
     def _take(self, line: _FaultyLink, letter: Letter | None, now: int) -> None:
-        """Decide, once a message, what becomes of it."""
+        """Decide the fate of a message, once."""
         if letter is None or letter.stamp.order in line.judged:
             return
         if self._happens("loss", line, letter.stamp):
@@ -198,7 +198,7 @@ class Faulty(Wrapper):
 
 
 def _most_crowded(under_way: list[_UnderWay]) -> int:
-    """Return the place of the message that is missed least: whose neighbours are nearest to each other."""
+    """Return the index of the message whose neighbours are nearest to each other."""
     sequences = [held.letter.stamp.sequence for held in under_way]
     return min(range(1, len(sequences) - 1), key=lambda place: sequences[place + 1] - sequences[place - 1])
 

@@ -1,4 +1,4 @@
-"""Each link by the quickest way there is: shared memory to peers on the same host, sockets to those elsewhere."""
+"""The fastest transport for each link: shared memory on one host, sockets between hosts."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -12,7 +12,7 @@ class Links(Transport):
     """Two transports that look like one.
 
     Where a peer is may be unknown at first, and may change when it comes back on another host, so `same_host` is asked
-    at every call. A message goes by every way on which some peer may listen. With one transport all goes over that.
+    at every call. A message goes over every transport on which a peer may listen.
     """
 
     def __init__(

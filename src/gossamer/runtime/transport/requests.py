@@ -1,8 +1,8 @@
-"""What receivers ask of senders and what these answer, as bytes: plain numbers with checked lengths.
+"""Requests of receivers and replies of senders as bytes: plain numbers with checked lengths.
 
 A receiver asks for a message newer than the one it has, and is answered when there is one. It also probes the
-sender's clock. Every request says which run and which agents it is between, so one that reached a port which now
-belongs to somebody else is not mistaken for another.
+sender's clock. Every request names its run and both agents, so a port that now belongs to another program
+causes no confusion.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ Order = tuple[int, int]  # incarnation and sequence, see Stamp.order
 
 @dataclass(frozen=True)
 class Envelope:
-    """Between whom a request is."""
+    """The run and both agents of a request."""
 
     run: bytes
     sender: int
@@ -35,7 +35,7 @@ class Envelope:
 
 @dataclass(frozen=True)
 class Ask:
-    """Send me a message newer than this."""
+    """Asks for a message newer than this."""
 
     number: int  # of the request; grows
     settled: int  # the last request whose answer has arrived: a later one may still be on its way
@@ -45,14 +45,14 @@ class Ask:
 
 @dataclass(frozen=True)
 class Probe:
-    """What time is it there?"""
+    """Asks for the peer's time."""
 
     sent: int
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Here is a message: its header, with the payload in the next frame."""
+    """A message: its header, with the payload in the next frame."""
 
     number: int
     header: bytes
@@ -60,7 +60,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Echo:
-    """It was so late here when your probe arrived, and when this left."""
+    """The peer's times when the probe arrived and when the echo left."""
 
     sent: int
     arrived: int
@@ -69,7 +69,7 @@ class Echo:
 
 
 def run_digest(run: str) -> bytes:
-    """Return what stands for a run in its requests."""
+    """Return the digest of a run's name."""
     return hashlib.sha256(run.encode()).digest()[:8]
 
 
@@ -85,7 +85,7 @@ def pack_request(envelope: Envelope, request: Ask | Probe) -> bytes:
 
 
 def unpack_request(frame: bytes) -> tuple[Envelope, Ask | Probe]:
-    """Read a request, whoever sent it."""
+    """Read a request from any sender."""
     if len(frame) < _ENVELOPE.size:
         raise Malformed(f"a request of {len(frame)} bytes")
     magic, version, kind, *between = _ENVELOPE.unpack_from(frame)
@@ -110,7 +110,7 @@ def pack_reply(reply: Answer | Echo) -> bytes:
 
 
 def unpack_reply(frame: bytes) -> Answer | Echo:
-    """Read a reply, whoever sent it; the header inside an answer is still to be read."""
+    """Read a reply from any sender; the header inside an answer is still to be read."""
     if len(frame) < _REPLY.size:
         raise Malformed(f"a reply of {len(frame)} bytes")
     magic, version, kind = _REPLY.unpack_from(frame)

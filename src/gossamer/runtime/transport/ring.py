@@ -120,7 +120,7 @@ class MessageRing:
         return whole if length == self.shape.length else whole[:length]
 
     def claim(self, incarnation: int) -> None:
-        """Say whose the ring is from now on."""
+        """Mark the ring as this process's."""
         known = (_MAGIC, _VERSION, self.shape.num_agents, SLOTS, self.shape.length, os.getpid(), incarnation)
         for name, value in zip(_NAMES, known, strict=False):
             self[name] = value
@@ -139,7 +139,7 @@ class MessageRing:
 
 @dataclass(frozen=True)
 class Description:
-    """What the header of a file says of it."""
+    """A file's header."""
 
     shape: RingShape
     pid: int
@@ -191,7 +191,7 @@ def take_over(path: Path, shape: RingShape, incarnation: int) -> MessageRing | N
     try:
         with opened(path, os.O_RDWR) as descriptor:
             try_lock(descriptor)
-            # It may have been removed, by who held the lock before, since it was opened.
+            # The last holder of the lock may have removed it since it was opened.
             if os.fstat(descriptor).st_nlink == 0 or describe(descriptor).shape != shape:
                 return None
             ring = MessageRing(descriptor, shape, write=True)
@@ -207,7 +207,7 @@ def take_over(path: Path, shape: RingShape, incarnation: int) -> MessageRing | N
 
 
 def create(path: Path, shape: RingShape, incarnation: int) -> MessageRing:
-    """Make a ring under another name and then rename it, so that nobody ever maps half of one."""
+    """Make a ring under another name and then rename it, so that readers never map half of one."""
     descriptor, name = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)  # for this user alone
     try:
         try_lock(descriptor)
@@ -224,7 +224,7 @@ def create(path: Path, shape: RingShape, incarnation: int) -> MessageRing:
 
 
 def _allocate(descriptor: int, size: int) -> None:
-    """Take all the memory now: to find that there is none left, at a write, would kill this process."""
+    """Take all the memory now: a write without memory would kill this process."""
     if hasattr(os, "posix_fallocate"):
         os.posix_fallocate(descriptor, 0, size)
     else:  # macOS, which has no /dev/shm either

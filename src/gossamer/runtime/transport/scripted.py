@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from gossamer.network import NOTHING, Arrivals
-from gossamer.runtime.transport.base import Letter, Transport, Wrapper
+from gossamer.runtime.transport.base import Letter, Transport, Wrapper, always
 from gossamer.shapes import Int, Tensor
 
 POLL = 1e-4  # seconds between two looks for a message that is waited for
@@ -24,12 +24,12 @@ class _DelayedLink:
     """One peer's messages that were seen, the newest last."""
 
     letters: deque[tuple[int, Letter]]  # with the own iteration at which each was first seen
-    lost: bool = False  # waited for in vain: not waited for again before there is news
+    lost: bool = False  # timed out: not waited for until there is news
     order: tuple[int, int] = (-1, -1)  # of the newest
 
 
 class Scripted(Wrapper):
-    """Shows messages as late as the arrivals say."""
+    """Delays messages as the arrivals prescribe."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class Scripted(Wrapper):
         """Keep a copy of what is new."""
         if letter is None or letter.stamp.order <= line.order:
             return
-        copied = replace(letter, payload=letter.payload.clone(), intact=_always)
+        copied = replace(letter, payload=letter.payload.clone(), intact=always)
         if not letter.intact():
             self.counts["torn"] += 1
             return
@@ -100,7 +100,7 @@ class Scripted(Wrapper):
         line.letters.append((self._ticks, copied))
 
     def latest(self, peer: int) -> Letter | None:
-        """Return the message that the model shows now."""
+        """Return the message that the delay model shows now."""
         line, age = self._lines[peer], int(self.ages[self.rank, peer])
         if age == NOTHING:
             return None
@@ -110,7 +110,3 @@ class Scripted(Wrapper):
         found = (letter for _, letter in reversed(line.letters) if letter.stamp.sequence == wanted)
         letter = next(found, None)
         return None if letter is None else replace(letter, age=age)
-
-
-def _always() -> bool:
-    return True

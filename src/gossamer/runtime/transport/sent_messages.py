@@ -1,4 +1,4 @@
-"""What an agent has published: the last few messages, in buffers that are used again and again.
+"""An agent's last few published messages, in reused buffers.
 
 A buffer is free when its message is no longer among the last KEPT and when all of it was sent. The receiver may say so
 before ZeroMQ does. At most as many messages as there are peers are lent to ZeroMQ at a time, so there are never more
@@ -29,7 +29,7 @@ class Published:
 
 @dataclass(eq=False)
 class Loan:
-    """A message that is being sent to somebody."""
+    """A message that is being sent to a peer."""
 
     message: Published
     sent: Callable[[], bool] | None = None  # not handed over yet
@@ -94,7 +94,7 @@ class SentMessages:
             self._loans = [loan for loan in self._loans if not loan.over]
             lent = {loan.message for loan in self._loans}
             if message not in lent and len(lent) >= self._most_lent:
-                return None  # somebody's connection is stuck; the next one will be served
+                return None  # a connection is stuck; a later message will be served
             loan = Loan(message)
             self._loans.append(loan)
             return loan

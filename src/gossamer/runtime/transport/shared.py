@@ -32,14 +32,14 @@ from gossamer.runtime.transport.ring import (
 from gossamer.shapes import Tensor
 
 LOOK_AGAIN = 0.05  # seconds between looks at whether a peer has a file, or another one than before
-ORPHANED = 3600.0  # seconds after which the files of dead processes are nobody's
+ORPHANED = 3600.0  # seconds after which the files of dead processes are removed
 _TRIES = 3  # a writer quick enough to go once round while its newest message is looked up is asked again
 _FILE_NAME = re.compile(r"gossamer-(?P<run>.+)-[0-9]+(?P<unfinished>\.[a-z0-9_]+)?")
 
 
 @dataclass
 class _PeerFile:
-    """What is known of a peer's file."""
+    """A peer's file."""
 
     path: Path
     ring: MessageRing | None = None

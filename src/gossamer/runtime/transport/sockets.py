@@ -1,7 +1,7 @@
-"""Messages over TCP with ZeroMQ: receivers ask, senders answer with the newest, and nobody waits for anybody.
+"""Messages over TCP with ZeroMQ: receivers ask, senders answer with the newest message, and no agent waits.
 
-One thread does all work with sockets; the agent's own thread only copies into a buffer and rings a bell. What a sender
-holds for its receivers does not grow with their number being slow, stopped or dead: see sent_messages.py.
+One thread does all work with sockets; the agent's own thread only copies into a buffer and rings a bell. A sender's
+memory does not grow with slow, stopped or dead receivers: see sent_messages.py.
 
 With the run's key all traffic is encrypted and both ends prove who they are (CURVE). Without one, sockets listen and
 connect on this host alone; there, other users of the host could read, disturb and bring an agent down.
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 class Bell:
-    """Rung by any thread; `handle` is readable from then on until the one that waits hushes it."""
+    """Wakes the thread that polls `handle`, a pipe: ZeroMQ's own sockets belong to one thread."""
 
     def __init__(self) -> None:
         self.handle, self._end = os.pipe()
@@ -46,7 +46,7 @@ class Bell:
         self._closed = False
 
     def ring(self) -> None:
-        """Wake the one that waits; never waits itself."""
+        """Wake the waiting thread, without blocking."""
         with self._lock, contextlib.suppress(BlockingIOError):  # full: it has been rung often enough
             if not self._closed:
                 os.write(self._end, b"!")
@@ -145,7 +145,7 @@ class Sockets(Transport):
         return next((letter for letter in self._peers[peer].letters if letter.stamp.sequence == sequence), None)
 
     def offset(self, peer: int) -> int | None:
-        """Return what the probes say."""
+        """Return the offset that probes measured."""
         return self._peers[peer].offset.value
 
     def flush(self, seconds: float) -> None:
@@ -184,7 +184,7 @@ class Sockets(Transport):
             self._shut()
 
     def _turn(self) -> None:
-        """Wait for something to happen, and see to it."""
+        """Wait for an event, and handle it."""
         ready = dict(self._poller.poll(int(1000 * TICK)))
         if self._bell.handle in ready:
             self._bell.hush()
@@ -227,7 +227,7 @@ class Sockets(Transport):
                     self.counts["refused"] += 1
 
     def _shut(self) -> None:
-        """Close the server before its door, so that nobody slips in."""
+        """Close the server before its door, so that no client slips in."""
         for asking in self._peers.values():
             asking.disconnect()
         self._socket.close(linger=0)

@@ -95,7 +95,7 @@ def receive(socket: Socket, most: int) -> list[zmq.Frame] | None:
 
 
 class Admission:
-    """Answers ZeroMQ's question who a client is."""
+    """Answers ZeroMQ's questions about clients."""
 
     def __init__(self, context: Context, key: bytes, rank: int, num_agents: int) -> None:
         others = (peer for peer in range(num_agents) if peer != rank)
@@ -119,7 +119,7 @@ def lock(socket: Socket, key: bytes, rank: int) -> None:
     socket.curve_publickey, socket.curve_secretkey = curve_pair(key, rank)
     socket.curve_server = True
     socket.zap_domain = DOMAIN
-    socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # where nobody answers, nobody enters
+    socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # without an answer, no client enters
 
 
 def unlock(socket: Socket, key: bytes, rank: int, peer: int) -> None:
