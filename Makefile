@@ -39,19 +39,15 @@ lint: $(VENV)/.ready
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# The inner loop: rules against the oracle, and the two engines against each other.
-RULES := $(addprefix tests/test_,$(addsuffix .py,every_algorithm engines_agree golden rules rules_theta theta peer_rules \
-	peer_directions server_rules totals_rules tracking_rules rivals sdm_asgd closed_forms compensation mixing layers))
+# The inner loop: rules against the oracle, and the two engines against each other. -n: two test workers for two cores.
+PYTEST := $(BIN)/python -m pytest -n 2
 check: lint
-	$(PYTEST) $(RULES)
+	$(PYTEST) tests/rules tests/engine/test_engines_agree.py tests/engine/test_training.py tests/network/test_mixing.py tests/source
 
-# Tests that measure gaps between steps run by themselves, when the cores are free. Tests of processes and sockets may
-# miss their moment on busy cores: what failed is run once more by itself, and fails the build if it fails there too.
-PYTEST := $(BIN)/python -m pytest
-AGAIN  := -n 0 --exitfirst --last-failed --last-failed-no-failures=none
+# Tests that measure gaps between steps run by themselves, when the cores are free.
 test: lint
-	$(PYTEST) -m "not alone" || { [ $$? = 1 ] && $(PYTEST) -m "not alone" $(AGAIN); }
-	$(PYTEST) -m alone -n 0 || { [ $$? = 1 ] && $(PYTEST) -m alone $(AGAIN); }
+	$(PYTEST) -m "not alone"
+	$(PYTEST) -m alone -n 0
 
 # The variable silences a notice about the successor of the theme's makers.
 docs: $(VENV)/.docs

@@ -1,0 +1,144 @@
+"""Peers that change the direction: CDMSGD, Adaptive Braking and DC-S3GD against the slow truth of oracle_peers.py."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gossamer as gm
+import oracle_peers as slow
+from spies import calls, row_of
+from worlds import algorithm_from, assert_same_path, few, worlds
+
+always = settings(deadline=None, max_examples=15)
+
+# ---- CDMSGD
+
+
+def nothing_late(world):
+    links = world.network.links.numpy()
+    return {"delays": lambda t: np.where(links, 0, -1)}
+
+
+@always
+@given(worlds(), st.sampled_from([0.0, 0.5, 0.9]), st.booleans())
+def test_cdmsgd_mixes_and_adds_a_velocity(world, mu, look_ahead):
+    rule = slow.Cdmsgd(mu, world.smooth.one if look_ahead else None)
+    path = world.path(gm.algorithm("cdmsgd", mu=mu, look_ahead=look_ahead))
+    assert_same_path(path, world.truth(rule, **nothing_late(world)))
+
+
+@few
+@given(worlds(), st.booleans())
+def test_cdmsgd_without_momentum_is_synchronous_sgd(world, look_ahead):
+    path = world.path(gm.algorithm("cdmsgd", mu=0, look_ahead=look_ahead))
+    torch.testing.assert_close(path, world.path(gm.algorithm("sync")), rtol=1e-12, atol=1e-12)
+
+
+@few
+@given(worlds())
+def test_cdmsgd_has_the_momentum_of_the_local_optimiser(world):
+    """At a constant rate, eta times the local momentum is the velocity."""
+    path = world.path(gm.algorithm("cdmsgd", mu=0.7))
+    torch.testing.assert_close(path, world.path(gm.algorithm("sync"), momentum=0.7), rtol=1e-10, atol=1e-12)
+
+
+# ---- Adaptive Braking
+
+
+@always
+@given(worlds(d=st.just(5)), st.sampled_from([0.5, 0.9]), st.sampled_from([0.0, 0.5, 2.0]), st.booleans())
+def test_adaptive_braking_scales_the_gradient_by_its_alignment(world, mu, rho, by_tensor):
+    algorithm = gm.algorithm("adaptive-braking", mu=mu, rho=rho, granularity="tensor" if by_tensor else "model")
+    rule = slow.AdaptiveBraking(mu, rho, [2, 1, 2] if by_tensor else None)
+    assert_same_path(world.path(algorithm, segments=(2, 1, 2)), world.truth(rule))
+
+
+@few
+@given(worlds(), st.sampled_from([0.5, 0.9]))
+def test_adaptive_braking_that_does_not_brake_is_d_asgd_with_momentum(world, mu):
+    path = world.path(gm.algorithm("adaptive-braking", mu=mu, rho=0))
+    torch.testing.assert_close(path, world.path(gm.algorithm("d-asgd"), momentum=mu), rtol=1e-12, atol=1e-12)
+
+
+# ---- DC-S3GD
+
+
+@always
+@given(worlds(), st.sampled_from([0.0, 0.2, 1.0]), st.sampled_from([0.0, 0.9]))
+@pytest.mark.filterwarnings("ignore::gossamer.StabilityWarning")
+def test_dc_s3gd_compensates_the_gradient_along_the_way_to_the_mean(world, lam0, momentum):
+    truth = world.truth(partial(slow.dc_s3gd, lam0=lam0), momentum=momentum)
+    assert_same_path(world.path(gm.algorithm("dc-s3gd", lam0=lam0), momentum=momentum), truth)
+
+
+@few
+@given(worlds(), st.sampled_from(["own", "mixed"]), st.sampled_from(["auto", "critical", 0.05]))
+@pytest.mark.filterwarnings("ignore::gossamer.StabilityWarning")
+def test_dc_s3gd_without_compensation_is_dm_asgd(world, gradient_at, gain):
+    path = world.path(gm.algorithm("dc-s3gd", lam0=0, gradient_at=gradient_at, gain=gain))
+    other = world.path(gm.algorithm("dm-asgd", gradient_at=gradient_at, gain=gain))
+    torch.testing.assert_close(path, other, rtol=1e-11, atol=1e-12)
+
+
+@few
+@given(worlds(kinds=("fixed",)))
+@pytest.mark.filterwarnings("ignore::gossamer.StabilityWarning")
+def test_dc_s3gds_correction_is_lam0_times_as_long_as_the_gradient(world):
+    with_it, without = gm.algorithm("dc-s3gd", lam0=0.3), gm.algorithm("dc-s3gd", lam0=0)
+    for call in calls(with_it, world):
+        plain = without.step(call.own, call.inbox, call.weights, None).x
+        correction = (call.update.x - plain).norm(dim=1) / world.lr
+        moved = (plain + world.lr * call.own.v - call.own.x).norm(dim=1) > 1e-6
+        expected = torch.where(moved, 0.3 * call.own.g.norm(dim=1), correction)
+        torch.testing.assert_close(correction, expected, rtol=1e-3, atol=1e-6)
+
+
+def test_dc_s3gd_warns_of_an_unstable_network():
+    warning = gm.algorithm("dc-s3gd", gain=2.0).check(gm.network("complete:4", 5))
+    assert warning is not None and "dc-s3gd" in warning
+
+
+# ---- all of them
+
+ROWS = ["cdmsgd", "cdmsgd/look_ahead=true", "adaptive-braking", "adaptive-braking/granularity=tensor", "dc-s3gd"]
+
+
+@pytest.mark.parametrize("text", [*ROWS, *(f"{name}/gradient_at=mixed" for name in ("cdmsgd", "dc-s3gd"))])
+@few
+@given(worlds(d=st.just(4)))
+def test_one_agents_row_alone_gives_that_row_of_states_and_memory(text, world):
+    algorithm = algorithm_from(text)
+    for call in calls(algorithm, world, segments=(3, 1)):
+        for i in {0, world.n - 1}:
+            update = algorithm.step(*row_of(call, i))
+            torch.testing.assert_close(update.x, call.update.x[i : i + 1], rtol=1e-11, atol=1e-12)
+            for name, expected in call.update.state.items():
+                torch.testing.assert_close(update.state[name], expected[i : i + 1], rtol=1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["cdmsgd", "adaptive-braking"])
+@pytest.mark.parametrize("local", [{"momentum": 0.9}, {"weight_decay": 0.1}], ids=str)
+def test_rules_with_a_momentum_of_their_own_refuse_another(name, local):
+    with pytest.raises(gm.UserError, match=f"{name} has a momentum of its own"):
+        gm.trajectory(name, "ring:3", lambda x, t: x, np.zeros(2), steps=1, **local)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("cdmsgd/mu=1", "mu must lie in"),
+        ("cdmsgd/look_ahead=true/gradient_at=mixed", "drop one of them"),
+        ("adaptive-braking/mu=-0.1", "mu must lie in"),
+        ("adaptive-braking/rho=-1", "rho must be 0 or more"),
+        ("adaptive-braking/granularity=layer", "choose one of: model, tensor"),
+        ("dc-s3gd/lam0=-1", "lam0 must be 0 or more"),
+        ("dc-s3gd/gain=0", "gain must be positive"),
+    ],
+)
+def test_a_wrong_option_is_refused(text, words):
+    with pytest.raises(gm.UserError, match=words):
+        algorithm_from(text)

@@ -1,0 +1,280 @@
+"""The rules with a parameter server: against their slow truth, and what follows from their equations."""
+
+import dataclasses
+from functools import cached_property
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import gossamer as gm
+import oracle_server
+from gossamer.engine.simulation import Simulation
+from gossamer.engine.trajectory import FunctionSource
+from spies import calls, row_of, simulation
+from worlds import World, algorithm_from, assert_same_path, few, some, worlds
+
+
+@dataclasses.dataclass(frozen=True)
+class Served(World):
+    """A world where everyone has a link with the hub."""
+
+    hub: int = 0
+
+    @cached_property
+    def _graph(self) -> nx.Graph:
+        graph = super()._graph
+        graph.add_edges_from((self.hub, k) for k in range(self.n) if k != self.hub)
+        return graph
+
+    def slow(self, name, **options):
+        return oracle_server.run(
+            name,
+            server=self.hub,
+            delays=lambda t: self.delays[t],
+            x0=self.smooth.x0,
+            gradient=self.smooth.gradient,
+            lr=self.lr,
+            steps=self.num_steps,
+            startup=self.network.startup,
+            **options,
+        )
+
+
+@st.composite
+def served(draw, **options):
+    world = draw(worlds(**options))
+    values = {field.name: getattr(world, field.name) for field in dataclasses.fields(world)}
+    return Served(**values, hub=draw(st.integers(0, world.n - 1)))
+
+
+def steps_of(algorithm, world, **options):
+    """The path, of agents whose data may differ in size."""
+    run = simulation(algorithm, world, **options)
+    path = [run.x]
+    for _ in range(world.num_steps):
+        run.step()
+        path.append(run.x)
+    return torch.stack(path)
+
+
+# ---- against the slow truth
+
+RULES = [
+    ("asgd", {}),
+    ("asgd", {"server_momentum": 0.8}),
+    ("dc-asgd-c", {"lam0": 0.7}),
+    ("dc-asgd-a", {"lam0": 2.0, "ms_decay": 0.6}),
+    ("dasgd-is", {}),
+    ("gap-aware", {}),
+    ("gap-aware", {"server_momentum": 0.5}),
+    ("delay-adaptive", {"rule": "inverse"}),
+    ("delay-adaptive", {"rule": "cutoff", "limit": 4}),
+    ("delayed-nesterov", {"beta": 0.7}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), RULES, ids=str)
+@some
+@given(served())
+def test_every_rule_follows_its_equations(name, options, world):
+    path = world.path(gm.algorithm(name, server=world.hub, **options))
+    assert_same_path(path, world.slow(name, **options))
+
+
+@some
+@given(served(), st.integers(0, 100))
+def test_importance_sampling_knows_the_size_of_everyones_data(world, seed):
+    share = np.random.default_rng(seed).uniform(0.2, 2.0, world.n)
+    path = steps_of(gm.algorithm("dasgd-is", server=world.hub), world, share=torch.from_numpy(share))
+    assert_same_path(path, world.slow("dasgd-is", share=share))
+
+
+@pytest.mark.parametrize("name", ["asgd", "delay-adaptive"])
+@few
+@given(served(kinds=("fixed",), startups=("wait", "full"), smallest=2, reliable_delay=1))
+def test_near_workers_may_be_late_too(name, world):
+    assert_same_path(world.path(gm.algorithm(name, server=world.hub)), world.slow(name))
+
+
+@pytest.mark.parametrize(("name", "options"), RULES, ids=str)
+@few
+@given(served(d=st.just(3)))
+def test_one_agents_row_alone_gives_that_row_of_states_and_of_what_is_kept(name, options, world):
+    algorithm = gm.algorithm(name, server=world.hub, **options)
+    for call in calls(algorithm, world):
+        for i in {world.hub, (world.hub + 1) % world.n}:
+            update = algorithm.step(*row_of(call, i))
+            torch.testing.assert_close(update.x, call.update.x[i : i + 1], rtol=1e-12, atol=1e-12)
+            assert update.state.keys() == call.update.state.keys()
+            for part, kept in update.state.items():
+                torch.testing.assert_close(kept, call.update.state[part][i : i + 1], rtol=1e-12, atol=1e-12)
+
+
+# ---- what follows from the equations
+
+
+@pytest.mark.parametrize("graph", ["star:5", "complete:5"])
+def test_without_delay_asgd_is_sgd_on_the_mean_loss_with_gradients_one_step_old(graph):
+    world = World(n=5, d=3, num_steps=1)
+    path = gm.trajectory("asgd", gm.network(graph), world.smooth.gradient, world.smooth.x0[0], lr=0.1, steps=30)
+    w = before = world.smooth.x0[0]
+    for t in range(30):
+        old = sum(world.smooth.one(k, before, t) for k in range(1, 5))
+        w, before = w - 0.1 * (world.smooth.one(0, w, t) + old) / 5, w
+        np.testing.assert_allclose(path[t + 1, 0], w, rtol=1e-12)
+        np.testing.assert_allclose(path[t + 1, 1:], np.tile(before, (4, 1)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("tau", [0, 1, 4])
+def test_a_round_trip_makes_a_gradient_two_delays_and_a_step_old(tau):
+    world = Served(n=4, d=2, num_steps=3 * tau + 5, largest=tau, num_clusters=None)
+    *_, last = calls(gm.algorithm("delay-adaptive", server=0), world)
+    stamps = last.inbox.late[0].message["stamp"] if tau else last.inbox.message["stamp"]
+    assert (last.own.t - stamps[1:] == 2 * tau + 1).all()
+
+
+SAME_AS_ASGD = [
+    ("dc-asgd-c", {"lam0": 0.0}),
+    ("dc-asgd-a", {"lam0": 0.0}),
+    ("delay-adaptive", {"rule": "cutoff", "limit": 10**6}),
+    ("delayed-nesterov", {"beta": 0.0}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), SAME_AS_ASGD, ids=str)
+@few
+@given(served())
+def test_with_its_correction_at_rest_a_rule_is_asgd_to_the_last_bit(name, options, world):
+    path, asgd = (
+        world.path(gm.algorithm(rule, server=world.hub, **more)) for rule, more in [(name, options), ("asgd", {})]
+    )
+    assert torch.equal(path, asgd)
+
+
+@some
+@given(served(kinds=("fixed", "matrix"), startups=("wait", "full")))
+def test_importance_sampling_is_asgd_to_the_last_bit_where_data_and_arrivals_are_equal(world):
+    path, asgd = (world.path(gm.algorithm(name, server=world.hub)) for name in ("dasgd-is", "asgd"))
+    assert torch.equal(path, asgd)
+
+
+def test_importance_sampling_is_not_asgd_with_unequal_data_or_arrivals():
+    world = Served(n=4, d=3, num_steps=20)
+    share = torch.tensor([0.5, 1.5, 1.0, 1.0])
+    assert not torch.equal(steps_of(gm.algorithm("dasgd-is"), world, share=share), world.path(gm.algorithm("asgd")))
+    net = gm.network("clusters:2,2", "uniform:1,9")
+    path, asgd = (
+        gm.trajectory(name, net, world.smooth.gradient, world.smooth.x0, steps=20) for name in ("dasgd-is", "asgd")
+    )
+    assert not torch.equal(path, asgd)
+
+
+@pytest.mark.parametrize("share", [(1.0, 1.0, 1.0, 1.0), (0.4, 1.6, 1.2, 0.8)])
+def test_importance_sampling_follows_the_mean_over_the_data_and_asgd_whoever_gets_through(share):
+    """Agent k's gradient is the k-th unit vector, so that the model shows what each agent counted for."""
+    net, share = gm.network("clusters:2,2", "uniform:1,9"), torch.tensor(share, dtype=torch.float64)
+    source, x0 = FunctionSource(lambda x, t: torch.eye(4), None), torch.zeros(4, 4).double()
+    moved = {}
+    for name in ("asgd", "dasgd-is"):
+        run = Simulation(gm.algorithm(name), net, source, x0, lr=lambda t: 0.1, share=share)
+        path = [run.x[0]]
+        for _ in range(300):
+            run.step()
+            path.append(run.x[0])
+        way = path[100] - path[-1]  # the rates of arrival are known by then
+        moved[name] = way / way.sum()
+    assert (moved["asgd"][2:] < 0.7 * moved["asgd"][:2].min()).all()
+    torch.testing.assert_close(moved["dasgd-is"], share / 4, rtol=0.15, atol=0)
+
+
+def test_gap_aware_counts_the_gap_in_steps_so_that_at_a_steady_pace_it_is_the_inverse_of_the_age():
+    net = gm.network("clusters:2,2", 3)
+    slope = torch.tensor([1.0, -0.01], dtype=torch.float64)
+    paths = [
+        gm.trajectory(name, net, lambda x, t: slope.expand(4, 2), torch.zeros(2).double(), steps=300)
+        for name in ("gap-aware", "delay-adaptive")
+    ]
+    pace, inverse = (path[-1, 0] - path[-101, 0] for path in paths)
+    torch.testing.assert_close(pace, inverse, rtol=0.03, atol=0)
+    torch.testing.assert_close(inverse, -10 * slope * (1 + 1 / 2 + 2 / 8) / 4, rtol=1e-9, atol=0)
+
+
+def test_delayed_nesterov_steps_with_ten_times_the_learning_rate_in_the_end():
+    """Its momentum adds up to 1/(1 - beta) gradients, of which the first counts at once."""
+    path = gm.trajectory(
+        "delayed-nesterov", gm.network("clusters:2,2", 3), lambda x, t: torch.ones_like(x), [0.0], steps=300
+    )
+    torch.testing.assert_close(path[-2, 0] - path[-1, 0], torch.tensor([1.0]).double(), rtol=1e-6, atol=0)
+
+
+# ---- where the server is, and what is refused
+
+
+@pytest.mark.parametrize(
+    ("clusters", "server"),
+    [(None, 0), ("2,3", 2), ("3,2", 0), ("0,3/4,2,1", 1), ([[4, 3, 2], [0, 1]], 2), ("2,2,1", 0)],
+)
+def test_the_server_is_the_first_agent_of_the_largest_cluster(clusters, server):
+    net = gm.network("complete:5", 2, clusters=clusters)
+    assert gm.algorithm("asgd").server_in(net) == server
+    default, named = (
+        gm.trajectory(text, net, lambda x, t: torch.sin(x + t), torch.eye(5), steps=9)
+        for text in ("asgd", f"asgd/server={server}")
+    )
+    assert torch.equal(default, named)
+
+
+@pytest.mark.parametrize(
+    ("graph", "text", "words"),
+    [
+        ("ring:5", "asgd", "agent 0 has no link with 2, 3; use complete:N, star:N or a paper network, or another"),
+        ("ring:5", "gap-aware/server=3", "gap-aware needs a server .* agent 3 has no link with 0, 1;"),
+        ("ring:12", "asgd", "no link with 2, 3, 4, 5 and 5 more; use"),
+        ("star:4", "asgd/server=1", "agent 1 has no link with 2, 3;"),
+        ("star:4", "asgd/server=4", "server 4 is none of the agents 0 to 3; use -1"),
+    ],
+)
+def test_a_server_must_reach_everyone(graph, text, words):
+    with pytest.raises(gm.UserError, match=words):
+        algorithm_from(text).check(gm.network(graph))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("asgd/server=-2", "server must be .* got -2; use -1"),
+        ("asgd/server_momentum=1", r"server_momentum must lie in \[0, 1\), got 1"),
+        ("asgd/gradient_at=mixed", "asgd mixes nothing, so gradient_at cannot be 'mixed'; use gradient_at=own"),
+        ("dc-asgd-c/lam0=-1", "lam0 must be 0 or more and finite, got -1"),
+        ("dc-asgd-a/lam0=inf", "lam0 must be 0 or more and finite, got inf"),
+        ("dc-asgd-a/ms_decay=1", r"ms_decay must lie in \[0, 1\), got 1"),
+        ("delay-adaptive/limit=-1", "limit must be 0 or more, got -1"),
+        ("delay-adaptive/rule=never", "rule"),
+        ("delayed-nesterov/beta=1.5", r"beta must lie in \[0, 1\), got 1.5"),
+        ("delayed-nesterov/server_momentum=0.9", "momentum of its own, got server_momentum 0.9; use beta"),
+    ],
+)
+def test_values_out_of_range_are_refused(text, words):
+    with pytest.raises(gm.UserError, match=words) as refusal:
+        algorithm_from(text)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("local", [{"momentum": 0.9}, {"weight_decay": 0.1}], ids=str)
+def test_agents_have_no_optimiser_of_their_own(local):
+    for rule in map(gm.algorithm, ("asgd", "dc-asgd-a", "delayed-nesterov")):
+        with pytest.raises(gm.UserError, match=f"{rule.name} takes its steps at the server, so it needs plain SGD"):
+            gm.trajectory(rule, gm.network("star:3"), lambda x, t: x, [1.0], steps=1, **local)
+
+
+@pytest.mark.parametrize("startup", ["wait", "min"])
+@pytest.mark.parametrize("reliable_delay", [0, 1, 3])
+def test_a_gradient_of_the_first_step_counts_once_however_late_near_workers_are(reliable_delay, startup):
+    net = gm.network("complete:4", 2, clusters="2,2", reliable_delay=reliable_delay, startup=startup)
+    start = torch.zeros(4, 4, dtype=torch.float64)
+    path = gm.trajectory("asgd", net, lambda x, t: torch.eye(4).double() * (t == 0), start, lr=1.0, steps=12)
+    torch.testing.assert_close(path[-1, 0], torch.full((4,), -0.25, dtype=torch.float64))
