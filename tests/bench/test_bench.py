@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import gossamer as gm
-from gossamer.bench import CASES, gossip, make_plan
+from gossamer.bench import CASES, gossip, make_request
 from gossamer.bench.measure import Contestant, Race, Timing, copy_rate
 from gossamer.bench.rival_steps import NaiveLoop, OneModel, Vmapped
 from gossamer.bench.scale import over_base
@@ -17,7 +17,7 @@ from gossamer.engine.execution.base import Setup
 from gossamer.engine.simulation import Simulation
 from gossamer.nn import make_model
 
-PLAN = make_plan("cpu", None, None, quick=True)
+PLAN = make_request("cpu", None, None, quick=True)
 NET = Workload("preresnet:8", "ring:3", 4, 2, (3, 8, 8), 60)
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fleet import fresh_run_id
-from gossamer.bench import CASES, choose_cases, make_plan, runtime_cases
+from gossamer.bench import CASES, choose_cases, make_request, runtime_cases
 from gossamer.bench.cases import Request
 from gossamer.bench.results import to_facts, to_text_table
 from gossamer.bench.runtime_cases import MIXING, SHARED, SOCKETS, BlockTally, Message, to_rows, without_one
@@ -18,7 +18,7 @@ from gossamer.errors import UserError
 from gossamer.runtime.transport.shared import remove_leftovers
 from launching import alive
 
-PLAN = make_plan("cpu", None, None, quick=True)
+PLAN = make_request("cpu", None, None, quick=True)
 
 
 @pytest.fixture

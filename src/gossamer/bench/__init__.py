@@ -4,7 +4,7 @@
 from gossamer.bench import speed  # noqa: F401 # isort: skip
 from gossamer.bench import scale  # noqa: F401 # isort: skip
 from gossamer.bench import runtime_cases  # noqa: F401 # isort: skip
-from gossamer.bench.cases import CASES, Request, choose_cases, make_plan
+from gossamer.bench.cases import CASES, Request, choose_cases, make_request
 from gossamer.bench.results import load_all, save, to_markdown
 
-__all__ = ["CASES", "Request", "choose_cases", "load_all", "make_plan", "save", "to_markdown"]
+__all__ = ["CASES", "Request", "choose_cases", "load_all", "make_request", "save", "to_markdown"]

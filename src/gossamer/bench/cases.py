@@ -61,7 +61,7 @@ class Request:
         return f"gossamer bench --cases {case} --device {self.device} --precision {self.precision}{steps}{quick}"
 
 
-def make_plan(device: str | None, precision: str | None, steps: int | None, *, quick: bool) -> Request:
+def make_request(device: str | None, precision: str | None, steps: int | None, *, quick: bool) -> Request:
     """Fill in what was left open, and refuse what cannot be."""
     device = check_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if torch.device(device).type not in ("cpu", "cuda"):

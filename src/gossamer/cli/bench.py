@@ -10,7 +10,7 @@ import typer
 from rich import box
 from rich.table import Table
 
-from gossamer.bench import CASES, Request, choose_cases, load_all, make_plan, save, to_markdown
+from gossamer.bench import CASES, Request, choose_cases, load_all, make_request, save, to_markdown
 from gossamer.bench.cases import Case, run_case
 from gossamer.bench.results import make_record, to_facts, to_text_table
 from gossamer.cli.display import err, make_progress, print_json, print_table
@@ -43,7 +43,7 @@ def bench(
 
     Example: gossamer bench mlp algorithms --device cpu
     """
-    plan = make_plan(device, precision, steps, quick=quick)
+    plan = make_request(device, precision, steps, quick=quick)
     chosen = choose_cases(_asked(names or [], cases), plan)
     out_dir.mkdir(parents=True, exist_ok=True)
     load_all(out_dir)  # a file that cannot be read is told now, not after an hour
