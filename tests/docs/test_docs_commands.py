@@ -62,7 +62,7 @@ def shell(tmp_path):
             if block.is_file:
                 (tmp_path / block.title).write_text(block.text, encoding="utf-8")
         ended = subprocess.run(
-            [sys.executable, "-W", "ignore", str(ROOT / "tests" / "page_at_work.py")],
+            [sys.executable, "-W", "ignore", str(ROOT / "tests" / "support" / "page_at_work.py")],
             input=json.dumps(commands),
             capture_output=True,
             text=True,
