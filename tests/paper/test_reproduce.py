@@ -7,7 +7,7 @@ import torch
 
 from gossamer.engine.trajectory import trajectory
 from gossamer.network import network
-from gossamer.paper.cells import Cell, chosen, command_of, essence, key_of
+from gossamer.paper.cells import Cell, chosen, command_of, key_of
 from gossamer.paper.recipes import RECIPES, SAME_WITH_EQUAL_DATA, SAME_WITHOUT_DELAY, find_recipes
 from gossamer.paper.scales import PROTOCOLS, SCALES, Setting, settings_for
 from gossamer.paper.store import Store
@@ -80,7 +80,7 @@ def test_the_full_scale_is_the_papers_protocol():
     (cell,) = [c for c in cells_of("table-4", "full", ["paper"]) if c.row == "PC-ASGD-PV"]
     wanted = {"model": "preresnet:110", "task": "cifar10", "batch": 128, "epochs": 200, "lr": 0.01, "delay": "20"}
     wanted |= {"momentum": 0.0, "weight_decay": 1e-4, "theta": "pv", "network": "paper-1", "schedule": "step:0.8"}
-    assert wanted.items() <= essence(cell.settings).items()
+    assert wanted.items() <= cell.settings.identity("experiment").items()
     assert SCALES["full"].seeds == 6 and cell.settings.options["criterion"] == "literal"
 
 

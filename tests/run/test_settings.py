@@ -1,5 +1,7 @@
 import dataclasses
+import json
 import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -7,7 +9,8 @@ from gossamer.algorithms import algorithm_class, algorithm_names
 from gossamer.algorithms.options import describe_options
 from gossamer.engine import Training
 from gossamer.errors import UserError
-from gossamer.run.settings import SETTING_NAMES, Settings, make_settings, read_settings
+from gossamer.paper.cells import key_of
+from gossamer.run.settings import IGNORED, SETTING_NAMES, Settings, make_settings, read_settings
 from gossamer.train.presets import PRESETS, preset_values
 
 
@@ -96,3 +99,40 @@ def test_counts_are_1_or_more(name):
 def test_every_setting_has_a_line_of_help():
     for name, field in describe_options(Settings).items():
         assert name == "options" or field["help"], name
+
+
+# What makes two runs the same.
+
+STORED = Path(__file__).parents[2] / "docs/results/data"
+
+
+@pytest.mark.parametrize("file", ["full.jsonl", "quick.jsonl"])
+def test_the_keys_of_stored_runs_never_change(file):
+    for line in (STORED / file).read_text(encoding="utf-8").splitlines():
+        run = json.loads(line)
+        settings = make_settings(run["settings"])
+        assert (key_of(settings), settings.identity("experiment")) == (run["key"], run["settings"])
+
+
+def test_the_digest_in_checkpoints_never_changes():
+    settings = Settings(lr=0.05, clusters="3,5", options={"theta": "pv"})
+    assert settings.digest().hex() == "5841fa1c12e9a65ac3d4b2aea7b4aa92c17e70b7ee35c3b7f5e129b45f244e2c"
+    moved = dataclasses.replace(settings, network="file:network.json", clusters=None, delay="trace:t.csv", log="csv")
+    assert moved.digest() == settings.digest()
+
+
+@pytest.mark.parametrize("purpose", IGNORED)
+def test_a_purpose_ignores_what_the_table_says_and_nothing_else(purpose):
+    settings = Settings()
+    for name in SETTING_NAMES:
+        value = getattr(settings, name)
+        other = {bool: True, int: 7, float: 0.5}.get(type(value), "c-asgd" if name == "algorithm" else "other")
+        same = dataclasses.replace(settings, **{name: other}).identity(purpose) == settings.identity(purpose)
+        assert same == (name in IGNORED[purpose]), name
+
+
+def test_the_default_delay_may_be_left_out():
+    given, left_out = Settings(delay="20"), Settings()
+    for purpose in ("rate", "experiment"):
+        assert given.identity(purpose) == left_out.identity(purpose)
+        assert Settings(network="file:net.json").identity(purpose)["delay"] is None  # it may hold its own

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from gossamer.paper.cells import Cell, essence
+from gossamer.paper.cells import Cell
 from gossamer.paper.recipes import RECIPES, cells_for
 from gossamer.paper.scales import PROTOCOLS, SCALES
 
@@ -12,7 +12,7 @@ TINY = dataclasses.replace(SCALES["smoke"], epochs=7, evaluations=2, rates=(0.03
 def record(cell, seed, accuracy, *, scale="quick", **more):
     """A run of this cell that ended with this accuracy."""
     history = {"epoch": [0.0, 1.0], "accuracy": [0.1, accuracy], "spread": [0.0, 0.01], "predict": [None, [0.5, 0.7]]}
-    made = {"key": cell.key, "seed": seed, "scale": scale, "settings": essence(cell.settings)}
+    made = {"key": cell.key, "seed": seed, "scale": scale, "settings": cell.settings.identity("experiment")}
     made |= {"accuracy": accuracy, "loss": 1.0, "status": "finished", "history": history, "seconds": 60.0}
     made |= {
         "bytes_sent": 1000,

@@ -1,8 +1,6 @@
 """A cell of a table, or a point of a figure: its place, and the settings of the runs that fill it.
 
-Two cells with the same essence are the same experiment, whichever result asks for it: it runs once. The essence is
-what a run is about and whatever else differs from the defaults, so that a new option whose default changes nothing
-leaves all keys as they were.
+Cells with the same `Settings.identity("experiment")` are one experiment, whichever result asks for it: it runs once.
 """
 
 import dataclasses
@@ -10,25 +8,11 @@ import functools
 import hashlib
 import json
 from dataclasses import dataclass
-from typing import Any
 
-from gossamer.algorithms import algorithm_class
 from gossamer.paper.scales import Scale, Setting, settings_for, skewed_trial, trial_settings
-from gossamer.report.repeat_command import changed_options, train_command
-from gossamer.run.plan import DEFAULT_DELAY
-from gossamer.run.settings import RECORDED, SETTING_NAMES, Settings
+from gossamer.report.repeat_command import train_command
+from gossamer.run.settings import Settings
 
-# Where and how a run is computed, how often it is looked at, and its seed, which stands beside the key. A result that
-# was found in bf16 on a GPU is found again by whoever has none.
-_APART = (
-    *("seed", "data_dir", "device", "precision", "threads", "execution", "compile", "deterministic"),
-    *("eval_every", "checkpoint_every", *RECORDED),
-)
-_ALWAYS = (
-    *("task", "model", "network", "delay", "algorithm", "lr", "epochs", "batch", "momentum", "weight_decay"),
-    *("schedule", "partition"),
-)
-_DEFAULTS = Settings()
 KEY_LENGTH = 12
 
 # Rows by the names that the paper and the pages use.
@@ -51,24 +35,16 @@ CEILING = "synchronous"
 BEYOND = (CEILING, "DM-ASGD", "PC-ASGD, descent", "PC-ASGD, theta 0.3")  # rows that the paper lacks
 
 
-def essence(settings: Settings) -> dict[str, Any]:
-    """Return what the numbers of a run depend on, apart from its seed."""
-    values = {name: getattr(settings, name) for name in SETTING_NAMES if name not in _APART}
-    told = {name: value for name, value in values.items() if name in _ALWAYS or value != getattr(_DEFAULTS, name)}
-    name = algorithm_class(settings.algorithm).name
-    return {**told, **changed_options(settings), "algorithm": name, "delay": settings.delay or DEFAULT_DELAY}
-
-
 def key_of(settings: Settings) -> str:
     """Return a short name for the experiment."""
-    text = json.dumps(essence(settings), sort_keys=True)
+    text = json.dumps(settings.identity("experiment"), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:KEY_LENGTH]
 
 
 def command_of(settings: Settings) -> str:
     """Return the command that makes one run by itself."""
     apart = {name: getattr(settings, name) for name in ("seed", "device", "precision", "execution")}
-    return train_command({**essence(settings), **apart})
+    return train_command({**settings.identity("experiment"), **apart})
 
 
 @dataclass(frozen=True)

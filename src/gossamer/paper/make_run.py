@@ -23,7 +23,7 @@ import torch
 
 from gossamer.engine.training import OnStep, Result, Stop, Training
 from gossamer.errors import StabilityWarning, UserError
-from gossamer.paper.cells import command_of, essence, key_of
+from gossamer.paper.cells import command_of, key_of
 from gossamer.paper.store import Record
 from gossamer.run.folder import RunFolder
 from gossamer.run.machine import device_name
@@ -176,7 +176,7 @@ def to_record(job: Job, training: Training, result: Result) -> Record:
         "key": job.key,
         "seed": settings.seed,
         "scale": job.scale,
-        "settings": essence(settings),
+        "settings": settings.identity("experiment"),
         "accuracy": round(summary["accuracy_mean"], DIGITS),
         "accuracy_per_cluster": _by_cluster(summary["accuracy_per_agent"], clusters),
         "accuracy_best": round(max(statistics.fmean(row["accuracy"]) for row in rows), DIGITS),

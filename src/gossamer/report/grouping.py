@@ -11,12 +11,11 @@ from typing import Any
 from gossamer.report.read_runs import RunRecord
 from gossamer.report.repeat_command import repeat_command
 from gossamer.report.runs import short
-from gossamer.run.settings import SETTING_NAMES
+from gossamer.run.settings import IGNORED, SETTING_NAMES
 from gossamer.runtime.launch.launch_settings import Processes
 from gossamer.tasks import TASKS
 
-# What the seeds of one setting may differ in: `auto` takes the execution that was the fastest at the start of each.
-APART = ("seed", "execution", "data_dir")
+_APART = IGNORED["seeds"]
 
 # Looked at first when settings are to be told apart, after the algorithm and its options.
 COMMON = ("network", "delay", "loss", "lr", "partition", "task", "model", "momentum", "batch", "epochs")
@@ -39,7 +38,7 @@ def settings_of(runs: Sequence[RunRecord]) -> list[RunGroup]:
     found: dict[str, RunGroup] = {}
     for place, run in enumerate(runs):
         values = configuration(run)
-        key = json.dumps({name: value for name, value in values.items() if name not in APART}, sort_keys=True)
+        key = json.dumps({name: value for name, value in values.items() if name not in _APART}, sort_keys=True)
         found.setdefault(key, RunGroup(values)).members.append(place)
     settings = list(found.values())
     telling = _telling(settings)
@@ -78,7 +77,7 @@ def _telling(settings: list[RunGroup]) -> list[str]:
         return len({json.dumps([setting.values.get(name) for name in names]) for setting in settings})
 
     for name in dict.fromkeys((*options, *COMMON, *keys)):
-        if name not in APART and distinct(["algorithm", *chosen, name]) > distinct(["algorithm", *chosen]):
+        if name not in _APART and distinct(["algorithm", *chosen, name]) > distinct(["algorithm", *chosen]):
             chosen.append(name)
     return chosen
 
@@ -107,7 +106,7 @@ def configuration_table(runs: Sequence[RunRecord], settings: Sequence[RunGroup])
     """Return a row for each key: its value in every setting, and whether they differ."""
     rows = []
     for name in dict.fromkeys(name for setting in settings for name in setting.values):
-        if name in APART:  # all that the seeds have
+        if name in _APART:  # all that the seeds have
             held = [list(dict.fromkeys(text_of(runs[k].values.get(name)) for k in s.members)) for s in settings]
             values = [", ".join(each) for each in held]
         else:

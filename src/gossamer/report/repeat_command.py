@@ -1,13 +1,10 @@
 """Settings as the command that makes the same run again."""
 
 import dataclasses
-import functools
 import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from gossamer.algorithms import algorithm, algorithm_class
-from gossamer.algorithms.options import describe_options
 from gossamer.run.plan import make_network
 from gossamer.run.settings import SETTING_NAMES, Settings
 from gossamer.runtime.launch.launch_settings import Processes
@@ -37,21 +34,9 @@ def repeat_command(settings: Settings, processes: Processes | None = None) -> st
     }
     how = vars(processes) if processes is not None else {}
     changed = {name: value for name, value in how.items() if value != getattr(Processes, name) and name != "record"}
-    return train_command({**told, **changed_options(settings), **changed})
-
-
-def changed_options(settings: Settings) -> dict[str, Any]:
-    """Return the algorithm's options that are not its defaults."""
-    rule = algorithm(settings.algorithm, **settings.options)
-    known = _default_options(settings.algorithm)
-    return {name: getattr(rule, name) for name in known if getattr(rule, name) != known[name]}
+    return train_command({**told, **settings.changed_options(), **changed})
 
 
 def _has_clusters_of_its_own(settings: Settings) -> bool:
     plain = dataclasses.replace(settings, clusters=None)
     return make_network(plain).clusters == make_network(settings).clusters
-
-
-@functools.cache  # keys of experiments are made by the thousand
-def _default_options(name: str) -> dict[str, Any]:
-    return {option: about["default"] for option, about in describe_options(algorithm_class(name)).items()}

@@ -18,7 +18,6 @@ from gossamer.shapes import Float, Tensor
 from gossamer.state.local import Schedule
 from gossamer.tasks import Task, make_task
 
-DEFAULT_DELAY = "20"  # the paper's
 NETWORK_SETTINGS = ("loss", "mixing", "lazy", "clip_weights", "reliable_delay", "startup")  # fields of Network too
 
 
@@ -93,12 +92,9 @@ def _fitted(made: Plan) -> Plan:
 
 
 def make_network(settings: Settings) -> Network:
-    """Make the network that the settings describe; a file may bring its own delay, else the paper's is the default."""
-    delay = settings.delay
-    if delay is None and not settings.network.startswith("file:"):
-        delay = DEFAULT_DELAY
+    """Make the network that the settings describe."""
     shared = {name: getattr(settings, name) for name in NETWORK_SETTINGS}
-    return network_of(settings.network, delay, clusters=settings.clusters, **shared)
+    return network_of(settings.network, settings.delay_or_default, clusters=settings.clusters, **shared)
 
 
 def complete_settings(settings: Settings, task: Task, network: Network, algorithm: Algorithm) -> Settings:

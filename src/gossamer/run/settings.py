@@ -1,6 +1,7 @@
 """All settings of a run, flat and named like the command line's flags; written to and read from TOML."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
@@ -8,15 +9,32 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from gossamer.algorithms import algorithm_class, describe_algorithms
+from gossamer.algorithms import algorithm, algorithm_class, describe_algorithms
 from gossamer.algorithms.options import describe_options, option, read_options
 from gossamer.algorithms.plugins import is_file, split_plugins
 from gossamer.errors import UserError, unknown_name
 
 LARGEST_LR = 1e38  # what is larger does not fit into float32
-RECORDED = ("plugin", "log")  # settings of which the numbers of a run do not depend
+DEFAULT_DELAY = "20"  # the paper's
+
+Purpose = Literal["checkpoint", "rate", "experiment", "seeds"]
+_NOTED = ("plugin", "log")  # kept in config.toml; no number of a run depends on them
+_MACHINE = ("data_dir", "device", "precision", "threads", "execution", "compile", "deterministic")
+_LOOKS = ("eval_every", "checkpoint_every")
+# The settings that may differ between two runs that count as the same. `Settings.identity` says why.
+IGNORED: dict[Purpose, tuple[str, ...]] = {
+    "checkpoint": ("network", "clusters", "delay", *_NOTED),
+    "rate": ("algorithm", "options", "lr", "seed", "validation", "history", *_LOOKS, *_MACHINE, *_NOTED),
+    "experiment": ("options", "seed", *_LOOKS, *_MACHINE, *_NOTED),
+    "seeds": ("seed", "execution", "data_dir"),
+}
+# Part of an experiment's identity even at their defaults.
+_SUBJECT = (
+    *("task", "model", "network", "delay", "algorithm", "lr", "epochs", "batch", "momentum", "weight_decay"),
+    *("schedule", "partition"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,11 +122,50 @@ class Settings:
         if not 0 <= self.validation < 1:
             raise UserError(f"validation must lie in [0, 1), got {self.validation}; use for example 0.2")
 
+    def identity(self, purpose: Purpose) -> dict[str, Any]:
+        """Return the values that two runs must share to count as the same run for a purpose.
+
+        | purpose      | the question                              | ignored                                         |
+        |--------------|-------------------------------------------|-------------------------------------------------|
+        | `checkpoint` | may this run continue from that file?     | network, clusters, delay: a run folder holds    |
+        |              |                                           | them as files, so that their names change       |
+        | `rate`       | does this learning rate apply?            | the algorithm and its options, under which the  |
+        |              |                                           | rate is filed; lr, which is searched; seed,     |
+        |              |                                           | validation, machine, evaluation, history        |
+        | `experiment` | do these runs fill the same cell?         | seed, machine, evaluation                       |
+        | `seeds`      | are these runs seeds of one setting?      | seed; execution, which `auto` measures for each |
+        |              |                                           | run; data_dir                                   |
+
+        Machine: data_dir, device, precision, threads, execution, compile, deterministic. Evaluation: eval_every,
+        checkpoint_every. All but `seeds` also ignore plugin and log. `rate` and `experiment` fill in the default
+        delay. `experiment` leaves out what equals its default, the subject of a run aside, so that a new option whose
+        default changes nothing keeps all keys.
+        """
+        names = (*SETTING_NAMES, "options")
+        values = {name: getattr(self, name) for name in names if name not in IGNORED[purpose]}
+        if purpose in ("rate", "experiment"):
+            values["delay"] = self.delay_or_default
+        if purpose == "experiment":
+            values["algorithm"] = algorithm_class(self.algorithm).name
+            same = [name for name in values if name not in _SUBJECT and values[name] == getattr(Settings, name)]
+            values = {name: value for name, value in values.items() if name not in same} | self.changed_options()
+        return values
+
+    @property
+    def delay_or_default(self) -> str | None:
+        """The delay, where none is given the paper's; None for a network file, which may hold its own."""
+        return DEFAULT_DELAY if self.delay is None and not self.network.startswith("file:") else self.delay
+
+    def changed_options(self) -> dict[str, Any]:
+        """Return the algorithm's options that are not its defaults."""
+        rule, known = algorithm(self.algorithm, **self.options), _default_options(self.algorithm)
+        return {name: getattr(rule, name) for name in known if getattr(rule, name) != known[name]}
+
     def digest(self) -> bytes:
-        """Return a fingerprint of the run; where its network and its rule are read from does not count."""
-        apart = ("network", "clusters", "delay", *RECORDED)
-        values = {name: getattr(self, name) for name in SETTING_NAMES if name not in apart}
-        return hashlib.sha256(json.dumps([values, dict(self.options)], sort_keys=True).encode()).digest()
+        """Return a fingerprint of the identity that a checkpoint keeps; its bytes must never change."""
+        values = self.identity("checkpoint")
+        options = dict(values.pop("options"))
+        return hashlib.sha256(json.dumps([values, options], sort_keys=True).encode()).digest()
 
     def to_toml(self) -> str:
         """Return the settings as TOML; what is None is left out, as TOML has no such value."""
@@ -126,6 +183,11 @@ class Settings:
 
 
 SETTING_NAMES = tuple(field.name for field in dataclasses.fields(Settings) if field.name != "options")
+
+
+@functools.cache  # identities of experiments are made by the thousand
+def _default_options(name: str) -> dict[str, Any]:
+    return {option: about["default"] for option, about in describe_options(algorithm_class(name)).items()}
 
 
 def make_settings(values: Mapping[str, Any]) -> Settings:

@@ -19,18 +19,11 @@ from gossamer.algorithms import parse_algorithm
 from gossamer.engine.training import OnStep, Training
 from gossamer.errors import UserError
 from gossamer.run.folder import to_json
-from gossamer.run.plan import DEFAULT_DELAY
-from gossamer.run.settings import LARGEST_LR, RECORDED, SETTING_NAMES, Settings
+from gossamer.run.settings import LARGEST_LR, Settings
 from gossamer.state.checkpoint import write_text
 from gossamer.train.compare import Entry
 from gossamer.train.rate_search import DIVERGED, Score, Search
 
-# What a rate does not depend on, or what is searched for.
-_APART = (
-    *("algorithm", "lr", "seed", "validation", "eval_every", "checkpoint_every", "data_dir", "device", "threads"),
-    *("execution", "compile", "history", "deterministic", "precision", *RECORDED),
-)
-ESSENTIAL = tuple(name for name in SETTING_NAMES if name not in _APART)
 NEVER = 2**40  # an evaluation after so many steps is one at the end
 
 
@@ -53,14 +46,6 @@ class Trial:
     seconds: float
 
 
-def essentials(settings: Settings) -> dict[str, Any]:
-    """Return what a rate depends on."""
-    values = {name: getattr(settings, name) for name in ESSENTIAL}
-    if settings.delay is None and not settings.network.startswith("file:"):
-        values["delay"] = DEFAULT_DELAY
-    return values
-
-
 class Notebook:
     """The file of a search: the settings that all trials share, the trials, and the best rate of each algorithm."""
 
@@ -69,7 +54,7 @@ class Notebook:
         self.path = path
         if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
             raise UserError(f"cannot write into '{path.parent}'; make that folder or choose another --out")
-        self.settings = essentials(settings) | {"validation": settings.validation}
+        self.settings = settings.identity("rate") | {"validation": settings.validation}
         self.trials: list[Trial] = []
         self.best: dict[str, dict[str, Any]] = {}
         if path.exists():
@@ -196,7 +181,7 @@ def with_tuned_rates(entries: list[Entry], path: Path) -> list[Entry]:
     document = read_notebook(path)
     tuned = []
     for entry in entries:
-        check_same(document["settings"], essentials(entry.settings), path)
+        check_same(document["settings"], entry.settings.identity("rate"), path)
         key = key_of(entry)
         if "lr" in parse_algorithm(entry.label)[1]:
             raise UserError(f"'{entry.label}' names a learning rate, and those are in '{path}'; leave one out")
