@@ -1,1 +1,1 @@
-"""The command line: one file a command."""
+"""The command line: one file per command, and what commands share in main, flags, display and interrupt."""

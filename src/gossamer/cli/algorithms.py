@@ -1,4 +1,4 @@
-"""`gossamer algorithms`: what there is to choose from."""
+"""`gossamer algorithms`: the list of algorithms, and the options of one."""
 
 from typing import Annotated, Any
 
@@ -11,9 +11,9 @@ from gossamer.cli.display import out, print_json
 
 
 def algorithms(
-    name: Annotated[str | None, typer.Argument(help="Show this one with its options.")] = None,
+    name: Annotated[str | None, typer.Argument(help="Show this algorithm with its options.")] = None,
     plugin: Annotated[
-        str | None, typer.Option(metavar="VALUE", help="Files or modules of rules of your own; their code is run.")
+        str | None, typer.Option(metavar="VALUE", help="Files or modules with your own rules; their code is executed.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print a JSON list and nothing else.")] = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""`gossamer bench`: speed and memory on the machine at hand, beside other ways to do the same."""
+"""`gossamer bench`: speed and memory on this machine, beside other ways to train the same models."""
 
 import sys
 from collections.abc import Iterator
@@ -20,33 +20,33 @@ from gossamer.state.checkpoint import write_text
 
 def bench(
     *,
-    names: Annotated[list[str] | None, typer.Argument(metavar="CASE", help="Cases, as --cases names them.")] = None,
-    device: Annotated[str | None, typer.Option(help="torch device (default cuda if there is one, else cpu).")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="CASE", help="Cases to run, as in --cases.")] = None,
+    device: Annotated[str | None, typer.Option(help="torch device (default: cuda if available, else cpu).")] = None,
     cases: Annotated[
         str | None,
-        typer.Option(help=f"Names with commas between them: {', '.join(CASES)} (default: what suits the device)."),
+        typer.Option(help=f"Comma-separated names: {', '.join(CASES)} (default: those that suit the device)."),
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(help="Iterations in a timed block (default: each case's own number).")
+        int | None, typer.Option(help="Steps per timed block (default: each case has its own number).")
     ] = None,
     precision: Annotated[
-        str | None, typer.Option(help="float32, tf32 or bf16 (default bf16 on a GPU, float32 on a CPU).")
+        str | None, typer.Option(help="float32, tf32 or bf16 (default: bf16 on a GPU, float32 on a CPU).")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Tiny sizes: a first look, not a measurement.")] = False,
-    out_dir: Annotated[Path, typer.Option("--out", help="Folder in which results are kept.")] = Path("benchmarks"),
+    quick: Annotated[bool, typer.Option("--quick", help="Use tiny sizes: a smoke test, not a measurement.")] = False,
+    out_dir: Annotated[Path, typer.Option("--out", help="Folder for the results.")] = Path("benchmarks"),
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Measure this engine beside other ways to train the same models on this machine.
+    """Measure speed and memory of gossamer beside other ways to train the same models on this machine.
 
-    Keeps the figures in results-DEVICE.json and writes RESULTS.md from all such files in the folder. Ctrl+C keeps
-    what was measured so far.
+    Stores the numbers in results-DEVICE.json and writes RESULTS.md from all such files in the folder. Ctrl+C keeps the
+    cases measured so far.
 
     Example: gossamer bench mlp algorithms --device cpu
     """
     plan = make_request(device, precision, steps, quick=quick)
     chosen = choose_cases(_asked(names or [], cases), plan)
     out_dir.mkdir(parents=True, exist_ok=True)
-    load_all(out_dir)  # a file that cannot be read is told now, not after an hour
+    load_all(out_dir)  # report a file that cannot be read now, not after an hour
     records, interrupted = _measure(plan, chosen, out_dir)
     if json:
         print_json({"cases": records, "interrupted": interrupted, "results_dir": str(out_dir)})
@@ -61,12 +61,12 @@ def bench(
 
 
 def _asked(names: list[str], cases: str | None) -> str | None:
-    """Join the cases that were named with and without a flag."""
+    """Join the cases given as arguments and with --cases."""
     return cases if not names else ",".join([*names, *([] if cases is None else [cases])])
 
 
 def _measure(plan: Request, chosen: list[Case], folder: Path) -> tuple[list[dict[str, Any]], bool]:
-    """Run the cases, writing after each of them; return the records and whether Ctrl+C ended it."""
+    """Run the cases and save after each; return the records and whether Ctrl+C ended the run."""
     records: list[dict[str, Any]] = []
     for number, one in enumerate(chosen, start=1):
         try:
@@ -86,7 +86,7 @@ def _measure(plan: Request, chosen: list[Case], folder: Path) -> tuple[list[dict
 
 @contextmanager
 def _telling(plan: Request, title: str) -> Iterator[Request]:
-    """Show on standard error what is being measured: a moving line on a terminal, elsewhere one line a case."""
+    """Show the present case on standard error: a moving line on a terminal, elsewhere one line per case."""
     if not err.is_terminal:
         print(f"gossamer: measuring {title}", file=sys.stderr)
         yield plan

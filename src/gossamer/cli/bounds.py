@@ -1,4 +1,4 @@
-"""`gossamer bounds`: the paper's bounds for your own network, beside your own run."""
+"""`gossamer bounds`: the paper's bounds for your network, beside what your run measured."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,22 +25,22 @@ _TITLES = {
 @takes_settings("log")
 def bounds(
     run: Annotated[
-        Path | None, typer.Argument(help="Folder of a run, or TOML file of settings; flags win over it.")
+        Path | None, typer.Argument(help="Folder of a run, or TOML file of settings; flags override it.")
     ] = None,
     *,
-    probes: Annotated[int, typer.Option(help="Steps of the run at which constants are estimated.")] = 10,
-    draws: Annotated[int, typer.Option(help="Noisy gradients at each of them.")] = 8,
-    examples: Annotated[int, typer.Option(help="Examples of each agent that stand for its whole data.")] = 512,
+    probes: Annotated[int, typer.Option(help="Number of steps at which constants are estimated.")] = 10,
+    draws: Annotated[int, typer.Option(help="Noisy gradients per probe.")] = 8,
+    examples: Annotated[int, typer.Option(help="Examples per agent that the full gradient is estimated from.")] = 512,
     constant: Annotated[
-        list[str] | None, typer.Option("--constant", help="Set a constant by hand, as gamma=12; may be repeated.")
+        list[str] | None, typer.Option("--constant", help="Set a constant, such as gamma=12; may be repeated.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
     given: dict[str, Any],
 ) -> None:
-    """Estimate the constants of the paper's bounds from a run, and print the bounds beside what the run did.
+    """Estimate the constants of the paper's bounds from a run, and print the bounds beside what the run measured.
 
-    Trains once more from the settings (a run is a function of them), so give small models. Three forms: as in the main
-    text, as in the appendix, and as the algebra gives; none of them is proved, docs/theory.md says why.
+    Trains again from the run's settings, so use small models. Prints three forms of each bound: the main text's, the
+    appendix's and the one that the algebra gives. None of them is proved; docs/theory.md says why.
 
     Example: gossamer bounds --network paper-1 --delay 5 --lr 0.02 --epochs 20 --theta 0.3
     """
@@ -74,7 +74,7 @@ def _values(run: Path | None) -> dict[str, Any]:
     if run is None:
         return {"algorithm": "pc-asgd"}
     if run.is_dir():
-        RunFolder.open(run)  # says what is wrong with it
+        RunFolder.open(run)  # raises if the folder is not a run
         return read_settings(run / "config.toml")
     return read_settings(run)
 

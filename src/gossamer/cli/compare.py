@@ -29,27 +29,27 @@ DEMO = {
     "lr": "0.1",
     "epochs": "100",
     "eval_every": "60",
-    "execution": "stacked",  # not auto: the table is to be the same everywhere
+    "execution": "stacked",  # not auto: the table must be the same on every machine
 }
 
 
 @takes_settings("algorithm")
 def compare(
-    config: Annotated[Path | None, typer.Argument(help="TOML file of settings; flags win over it.")] = None,
+    config: Annotated[Path | None, typer.Argument(help="TOML file of settings; flags override it.")] = None,
     *,
     algorithms: Annotated[
         str,
-        typer.Option("--algorithms", "-a", help="Names with commas between them, or all; options as pc-asgd/theta=pv."),
+        typer.Option("--algorithms", "-a", help="Comma-separated names, with options as in pc-asgd/theta=pv; or all."),
     ] = FAMILY,
     seeds: Annotated[int, typer.Option(help="Number of seeds; the first one is --seed.")] = 3,
     preset: Annotated[
-        str | None, typer.Option(help="Readings of the paper set together: default, paper or public-code.")
+        str | None, typer.Option(help="A set of readings of the paper: default, paper or public-code.")
     ] = None,
     out_dir: Annotated[
         Path | None, typer.Option("--out", help="Folder for the report (default: a new one under reports/).")
     ] = None,
     tuned: Annotated[
-        Path | None, typer.Option(help="Take each algorithm's learning rate from this file of gossamer tune.")
+        Path | None, typer.Option(help="Take each algorithm's learning rate from this file, written by gossamer tune.")
     ] = None,
     plots: Annotated[bool, typer.Option(help="Draw the plots.")] = True,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
@@ -57,8 +57,8 @@ def compare(
 ) -> None:
     """Compare algorithms on one task and network over several seeds.
 
-    Prints a table with mean and standard deviation over seeds and writes results.json, every run and the plots
-    into a report folder.
+    Prints a table of means and standard deviations over seeds. Writes results.json, every run and the plots into a
+    report folder.
 
     Example: gossamer compare --algorithms sync,d-asgd,pc-asgd/theta=pv,dm-asgd --seeds 3 --lr 0.1 --epochs 100
     """
@@ -66,8 +66,7 @@ def compare(
     values.pop("algorithm", None)
     if tuned is not None and "lr" in given:
         raise UserError(f"the learning rates are those of '{tuned}', so --lr {given['lr']} cannot be; leave one out")
-    if seeds < 1:
-        raise UserError(f"seeds must be 1 or more, got {seeds}")
+    _check_seeds(seeds)
     entries = entries_of(algorithms, values, preset)
     if tuned is not None:
         entries = with_tuned_rates(entries, tuned)
@@ -81,25 +80,29 @@ def demo(
     seeds: Annotated[int, typer.Option(help="Number of seeds.")] = 3,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Compare the paper's family on its 8 agents with the digits data: what `make demo` runs.
+    """Compare seven algorithms on the paper's 8 agents with the digits data. `make demo` runs this.
 
     Example: gossamer demo --seeds 1
     """
-    if seeds < 1:
-        raise UserError(f"seeds must be 1 or more, got {seeds}")
+    _check_seeds(seeds)
     entries = entries_of(FAMILY, dict(DEMO), None)
     _compare(entries, seeds, out_dir or unused_folder(Path("reports"), "demo"), plots=True, json=json)
 
 
+def _check_seeds(seeds: int) -> None:
+    if seeds < 1:
+        raise UserError(f"seeds must be 1 or more, got {seeds}")
+
+
 def entries_of(algorithms: str, values: dict[str, Any], preset: str | None) -> list[Entry]:
-    """Return the algorithms that were asked for; of `all`, those that the network and the settings allow."""
-    load_plugins(values.get("plugin"))  # of which `all` has the rules too
+    """Return the algorithms asked for; `all` means every one that the network and the settings allow."""
+    load_plugins(values.get("plugin"))  # `all` includes their rules
     names = split_algorithms(algorithms)
     everything = [*algorithm_names(), "pc-asgd/theta=pv"] if "all" in names else []
     named = [name for name in names if name != "all"]
     entries = plan([*(name for name in everything if name not in named), *named], values, preset)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", StabilityWarning)  # the runs themselves will say it
+        warnings.simplefilter("ignore", StabilityWarning)  # each run warns when it starts
         check_all([entry for entry in entries if entry.label in named])
         possible = []
         for entry in entries:
@@ -147,13 +150,13 @@ def _compare(
 
 
 def _draw(folder: Path, runs: list[Run], network: Network) -> int:
-    from gossamer.report.plots import write_plots  # matplotlib is slow to import: only when it draws
+    from gossamer.report.plots import write_plots  # matplotlib is slow to import
 
     return len(write_plots(folder, runs, network))
 
 
 def _new_folder(out_dir: Path | None) -> Path:
-    """Make the report's folder."""
+    """Make the report's folder; it may hold the runs of an interrupted comparison."""
     folder = out_dir or unused_folder(Path("reports"), "compare")
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if folder.exists() and (not folder.is_dir() or names - {"runs"}):
@@ -166,7 +169,7 @@ def _new_folder(out_dir: Path | None) -> Path:
 
 
 def _run_with_bars(entries: list[Entry], seeds: list[int], folder: Path) -> tuple[list[Run], Network]:
-    """Run everything under two bars: all runs, and the steps of the present one."""
+    """Run all entries with two progress bars: one for all runs, one for the present run."""
     runs: list[Run] = []
     late_network: Network | None = None
     with make_progress() as progress:

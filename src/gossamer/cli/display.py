@@ -1,35 +1,43 @@
-"""What a person sees: progress bars and tables on a terminal. Bars go to standard error, results to standard output."""
+"""Progress bars, tables and JSON. Bars go to standard error, results to standard output."""
 
 import sys
 from typing import Any
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from gossamer.run.folder import to_json
-from gossamer.train.bars import err, make_progress, step_callback
+from gossamer.train.bars import err as err
+from gossamer.train.bars import make_progress as make_progress
+from gossamer.train.bars import step_callback as step_callback
 
-WIDE = 110  # columns of a table that goes to a file or a pipe; it takes no more than it needs
+WIDE = 110  # most columns of a table in a file or a pipe
 out = Console()
-
-__all__ = ["comparison_table", "err", "make_progress", "out", "print_json", "print_table", "step_callback"]
 
 
 def print_json(document: dict[str, Any] | list[dict[str, Any]]) -> None:
     """Print exactly one JSON document on standard output."""
+    from gossamer.run.folder import to_json  # imports torch, which --help does not need
+
     sys.stdout.write(to_json(document) + "\n")
 
 
+def print_lines(lines: dict[str, Any]) -> None:
+    """Print one line per value, with its name before it."""
+    for name, value in lines.items():
+        out.print(f"[bold]{name:>12}[/bold]  {escape(str(value))}", soft_wrap=True, highlight=False)
+
+
 def print_table(table: Table) -> None:
-    """Print a table whole; on a narrow terminal its lines wrap rather than lose columns."""
+    """Print a table with all its columns; on a narrow terminal its lines wrap."""
     Console(width=max(80, out.width) if out.is_terminal else WIDE).print(table)
 
 
 def comparison_table(rows: list[dict[str, Any]], title: str, *, tuned: bool = False) -> Table:
-    """Return the table of a comparison: one row an algorithm, mean and standard deviation over seeds.
+    """Return the table of a comparison: one row per algorithm, mean and standard deviation over seeds.
 
-    It fits 80 columns: 'average' is the accuracy of the mean of all models, 'spread' the mean distance from it.
+    It fits 80 columns. 'average' is the accuracy of the averaged model, 'spread' the mean distance from that model.
     """
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("algorithm", overflow="fold", min_width=min(16, max(len(row["label"]) for row in rows)))

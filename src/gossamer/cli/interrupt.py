@@ -1,4 +1,4 @@
-"""A stop that loses nothing: the iteration is finished, the run saved, then the program ends."""
+"""Stop a run without losing work: finish the step, save the run, then end the program."""
 
 import math
 import signal
@@ -6,14 +6,13 @@ import time
 import types
 
 INTERRUPTED = 130  # the exit status that a shell expects after Ctrl+C
-STOPPED = ("interrupted", "time limit")  # the reasons below: runs with such a status are whole and can be resumed
+STOPPED = ("interrupted", "time limit")  # a run with one of these statuses was saved and can be resumed
 
 
 class Interrupt:
     """Within the context, the first SIGINT or SIGTERM sets a flag; a second one ends the program at once.
 
-    Called, it gives the reason to stop: that a signal came, or that the time is over, counted from the start of the
-    context.
+    The time limit counts from the start of the context.
     """
 
     def __init__(self, time_limit: float | None = None) -> None:
@@ -21,7 +20,7 @@ class Interrupt:
         self._seconds = math.inf if time_limit is None else time_limit
 
     def __call__(self) -> str | None:
-        """Return why to stop now, or nothing."""
+        """Return the reason to stop now, or None to go on."""
         if self.requested:
             return "interrupted"
         return "time limit" if time.monotonic() >= self._deadline else None

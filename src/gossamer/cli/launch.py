@@ -1,85 +1,87 @@
-"""`gossamer launch`: a training script as many agents, each a process of its own."""
+"""`gossamer launch`: run a training script as many agents, one process each."""
 
+import contextlib
+import dataclasses
 import functools
 import inspect
+import json as json_module
+import secrets
+import socket
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from gossamer.algorithms import algorithm, algorithm_names, parse_algorithm
 from gossamer.algorithms.options import describe_options, read_options
 from gossamer.cli.display import print_json
-from gossamer.cli.flags import make_flag
+from gossamer.cli.flags import make_flag, with_flags
 from gossamer.cli.interrupt import INTERRUPTED, Interrupt
-from gossamer.cli.launch_job import Launch, make_launch
 from gossamer.cli.launch_view import View
-from gossamer.errors import UserError
+from gossamer.errors import UserError, read_whole
+from gossamer.network import network as make_network
+from gossamer.run.folder import safe_name, unused_folder
 from gossamer.runtime.age_trace import merge_traces
+from gossamer.runtime.compression import parse_codec
+from gossamer.runtime.directory.addresses import is_loopback, split
+from gossamer.runtime.directory.keys import read_key, write_key
 from gossamer.runtime.environment import FIELDS, Run
-from gossamer.runtime.launch.job import Report, torchrun_command
+from gossamer.runtime.launch.job import Job, Report, torchrun_command
 from gossamer.runtime.launch.processes import Launcher
 from gossamer.runtime.launch.ray_cluster import run_on_ray
 from gossamer.runtime.launch.ray_connection import Resources
+from gossamer.runtime.launch.schedulers import LOOPBACK, to_run_id
+from gossamer.runtime.transport.fault_spec import parse_faults
+from gossamer.state.checkpoint import write_text
 from gossamer.train.processes.launch_status import Told, how_it_ended
 from gossamer.train.processes.samples import told_of
 
-# Set by the launcher for each agent.
-_OWN = ("rank", "folder", "record", "restarts", "launcher")
-_RUN_FLAGS = tuple(name for name in FIELDS if name not in _OWN)
+NOTE = "launch.json"  # in the folder: which run it belongs to
+_OWN = ("rank", "folder", "record", "restarts", "launcher")  # set by the launcher for each agent
 _RAY_FLAGS = tuple(describe_options(Resources))
-_DEFAULTS = {"agents": "as many as the network has", "run": "a new one"}  # here, in place of a lone agent's
+_DEFAULTS = {"agents": "as many as the network has", "run": "a new one"}  # in place of a lone agent's
 _NETWORK = ("agents", "network", "clusters", "delay", "loss", "mixing", "lazy", "clip_weights", "startup")
 
 
-def _takes_run(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command a flag for every field of `Run` and `Resources` that a user sets, in place of `given`."""
-
-    @functools.wraps(command)
-    def wrapper(**values: Any) -> None:
-        given = {name: values.pop(name) for name in (*_RUN_FLAGS, *_RAY_FLAGS)}
-        command(**values, given={name: value for name, value in given.items() if value is not None})
-
-    signature = inspect.signature(command)
-    own = [parameter for name, parameter in signature.parameters.items() if name != "given"]
+def _launch_flags() -> list[inspect.Parameter]:
+    """Return a flag for every field of `Run` and `Resources` that a user sets."""
     fields, ray = describe_options(Run), describe_options(Resources)
     for name, default in _DEFAULTS.items():
         fields[name] |= {"default": default}
-    flags = [make_flag(name, fields[name], "Network" if name in _NETWORK else "Agents") for name in _RUN_FLAGS]
-    flags += [make_flag(name, ray[name], "Ray") for name in _RAY_FLAGS]
-    wrapper.__signature__ = signature.replace(parameters=[*own, *flags])  # type: ignore[attr-defined]
-    wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in [*own, *flags]}
-    del wrapper.__wrapped__  # or inspect would look through to the command's own signature
-    return wrapper
+    panels = {name: "Network" if name in _NETWORK else "Agents" for name in FIELDS if name not in _OWN}
+    flags = [make_flag(name, fields[name], panel) for name, panel in panels.items()]
+    return [*flags, *(make_flag(name, ray[name], "Ray") for name in _RAY_FLAGS)]
 
 
-@_takes_run
+@functools.partial(with_flags, flags=_launch_flags())
 def launch(
     script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="The training script, which calls gossamer.join().")],
     arguments: Annotated[list[str] | None, typer.Argument(metavar="ARGS", help="Passed on to the script.")] = None,
     *,
     ranks: Annotated[
-        str | None, typer.Option(help="Start only these agents, such as 0-3; start the others elsewhere.")
+        str | None, typer.Option(help="Start only these agents, such as 0-3; other machines start the rest.")
     ] = None,
-    max_restarts: Annotated[int, typer.Option(help="Restarts of an agent that dies.")] = 3,
+    max_restarts: Annotated[int, typer.Option(help="How often an agent that dies is restarted.")] = 3,
     out_dir: Annotated[
-        Path | None, typer.Option("--out", help="Folder for logs (default: a new one under runs/).")
+        Path | None, typer.Option("--out", help="Folder for the logs (default: a new one under runs/).")
     ] = None,
     record: Annotated[Path | None, typer.Option(help="Write the ages of all messages to this .csv file.")] = None,
-    torchrun: Annotated[bool, typer.Option("--torchrun", help="Let torchrun start the agents, one each.")] = False,
-    ray: Annotated[bool, typer.Option("--ray", help="Let Ray start the agents, as actors.")] = False,
+    torchrun: Annotated[bool, typer.Option("--torchrun", help="Start each agent with torchrun.")] = False,
+    ray: Annotated[bool, typer.Option("--ray", help="Start the agents as Ray actors.")] = False,
     logs: Annotated[
         str | None,
-        typer.Option(metavar="RANK|all|none", help="Agents whose output to show (default: 0, or a live table)."),
+        typer.Option(metavar="RANK|all|none", help="Show the output of these agents (default: 0, or a live table)."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
     given: dict[str, Any],
 ) -> None:
-    """Run a training script as many agents: processes of this machine, under torchrun, or on a Ray cluster.
+    """Run a training script as many agents, one process each: on this machine, under torchrun, or on a Ray cluster.
 
-    An agent that dies is restarted while the others continue. Ctrl+C ends all of them. With several machines,
-    run the same command on each with its own --address and --ranks, and the same --book, --key-file and --run.
+    An agent that dies is restarted while the others continue. Ctrl+C ends all agents. On several machines, run the
+    same command on each with its own --address and --ranks, and the same --book, --key-file and --run.
 
     Example: gossamer launch --network clusters:3,5 --algorithm pc-asgd/theta=pv train.py --epochs 5
     """
@@ -112,6 +114,141 @@ def _resources(given: dict[str, Any], ray: bool, ranks: str | None) -> Resources
     if ray and ranks is not None:
         raise UserError(f"--ranks {ranks} is for machines without a cluster; Ray places all agents, so leave it out")
     return Resources(**read_options(Resources, "Ray", given)) if ray else None
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A job, with its folder and key."""
+
+    job: Job
+    own_key: bool  # made for this run alone
+
+    def prepare(self, tell: Callable[[str], None]) -> None:
+        """Make the folder and, where one is missing, the key."""
+        folder, run = self.job.folder, self.job.run
+        key = None if run.key_file is None else Path(run.key_file)
+        there = key is not None and (key.exists() or 0 not in self.job.ranks)  # the machine with agent 0 makes it
+        if key is not None and there:
+            read_key(key)  # refused before anything is written
+        folder.mkdir(parents=True, exist_ok=True)
+        note = {"run": run.run, "script": str(self.job.script), "arguments": list(self.job.arguments)}
+        values = {name: value for name, value in dataclasses.asdict(run).items() if name not in ("rank", "host")}
+        write_text(folder / NOTE, json_module.dumps({**note, "settings": values}, indent=2) + "\n")
+        if key is None or there:
+            return
+        write_key(key)
+        if not self.own_key:
+            tell(f"made the key file {key}; every machine of the run needs a copy")
+
+    def clean(self) -> None:
+        """Remove a key that was made for this run alone."""
+        if self.own_key and self.job.run.key_file is not None:
+            Path(self.job.run.key_file).unlink(missing_ok=True)
+
+
+def make_launch(
+    script: Path,
+    arguments: list[str],
+    given: dict[str, Any],
+    *,
+    ranks: str | None,
+    out: Path | None,
+    record: bool,
+    max_restarts: int,
+) -> Launch:
+    """Check all flags, and return the launch."""
+    if not script.is_file():
+        raise UserError(f"there is no script '{script}'; give a Python file, and its own flags after it")
+    if max_restarts < 0:
+        raise UserError(f"max-restarts must be 0 or more, got {max_restarts}")
+    values = read_options(Run, "a run", given)
+    values["agents"] = values.get("agents") or _agents(values)
+    chosen = parse_ranks(ranks, values["agents"])
+    _check_shared(ranks, chosen, values)
+    values.setdefault("run", to_run_id(f"{script.stem[:30]}-{secrets.token_hex(4)}"))
+    folder = out or unused_folder(Path("runs"), safe_name(f"launch-{script.stem}"))
+    _check_folder(folder, values["run"])
+    own_key = "key_file" not in values and not is_loopback(values.get("address", LOOPBACK))
+    if "key_file" in values or own_key:
+        values["key_file"] = str(Path(values.get("key_file", folder / "key")).resolve())
+    run = Run(**values, record=record)
+    _check_parts(run)
+    serves = run.book is None or (0 in chosen and _is_ours_to_serve(run))  # two parts may start at the same time
+    job = Job(
+        run=run,
+        ranks=chosen,
+        script=script,
+        arguments=tuple(arguments),
+        folder=folder,
+        max_restarts=max_restarts,
+        serves_book=serves,
+        book_port=split(run.book)[1] if run.book else 0,
+    )
+    return Launch(job, own_key)
+
+
+def _agents(values: dict[str, Any]) -> int:
+    if "network" not in values:
+        raise UserError("nothing says how many agents to start; give --agents 4 or --network clusters:3,5")
+    return make_network(values["network"]).num_agents
+
+
+def parse_ranks(text: str | None, agents: int) -> tuple[int, ...]:
+    """Read '0-3,6' as the agents 0, 1, 2, 3 and 6; None means all of them."""
+    if text is None:
+        return tuple(range(agents))
+    chosen: set[int] = set()
+    for part in text.split(","):
+        low, dash, high = part.partition("-")
+        first, last = read_whole("each of --ranks", low), read_whole("each of --ranks", high if dash else low)
+        if not 0 <= first <= last < agents:
+            raise UserError(f"--ranks {text} must lie between 0 and {agents - 1}; write them like 0-{agents - 1}")
+        chosen |= set(range(first, last + 1))
+    return tuple(sorted(chosen))
+
+
+def _check_shared(ranks: str | None, chosen: tuple[int, ...], values: dict[str, Any]) -> None:
+    """Refuse a part of a run that the other parts could not find."""
+    missing = [name for name in ("book", "run") if name not in values]
+    if not is_loopback(values.get("address", LOOPBACK)) and "key_file" not in values:
+        missing.append("key_file")
+    if len(chosen) < values["agents"] and missing:
+        flags = " and ".join(f"--{name.replace('_', '-')}" for name in missing)
+        raise UserError(f"--ranks {ranks} starts a part of the run; give {flags} as well, the same for every part")
+
+
+def _check_folder(folder: Path, run: str) -> None:
+    """Refuse a folder with something else in it; another part of the same run may be there."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        if json_module.loads((folder / NOTE).read_text(encoding="utf-8"))["run"] == run:
+            return
+    raise UserError(f"'{folder}' already exists; choose another --out, or continue its run with --run and its name")
+
+
+def _check_parts(run: Run) -> None:
+    """Parse every text once, so that a mistake is reported here and not by each agent."""
+    run.make_network()
+    parse_codec(run.compress)
+    if run.faults is not None:
+        parse_faults(run.faults, run.agents)
+    if run.algorithm.split("/")[0] in algorithm_names():  # or the script registers it
+        name, options = parse_algorithm(run.algorithm)
+        algorithm(name, **options)
+
+
+def _is_ours_to_serve(run: Run) -> bool:
+    """Say whether the book is at this machine's address and not served yet."""
+    assert run.book is not None
+    host, port = split(run.book)
+    if host != run.address:
+        return False
+    try:
+        with socket.create_connection((host, port), timeout=1):
+            return False
+    except OSError:
+        return True
 
 
 def _run(made: Launch, view: View, resources: Resources | None, *, torchrun: bool) -> Report:

@@ -1,4 +1,4 @@
-"""The display of a launch: a live table on a terminal, elsewhere a line every ten seconds."""
+"""The display of `gossamer launch`: a live table on a terminal, elsewhere one line every ten seconds."""
 
 import math
 import statistics
@@ -17,8 +17,8 @@ from gossamer.cli.display import err
 from gossamer.errors import UserError
 from gossamer.runtime.launch.job import Watcher
 
-LINE_EVERY = 10.0  # seconds between two lines about the agents, off a terminal
-MOST_AGES = 6  # neighbours whose ages are shown one by one
+LINE_EVERY = 10.0  # seconds between two lines about the agents, without a terminal
+MOST_AGES = 6  # with more neighbours, show the range of their ages
 COLOURS = {"running": "green", "waiting": "yellow", "failed": "red"}
 
 
@@ -31,14 +31,14 @@ class View(Watcher):
         if logs is None and (self._table or json):
             self._heard = range(0)
         self._prefixed = len(self._heard) > 1
-        # Kept, as Ray's driver sends what others print elsewhere; a JSON object is alone on standard output.
+        # Kept because Ray redirects sys.stdout; with --json, standard output holds the JSON object alone.
         self._out, self._err = sys.stderr if json else sys.stdout, sys.stderr
         self._live: Live | None = None
         self._next_line = math.inf if json else time.monotonic() + LINE_EVERY
 
     @contextmanager
     def shown(self) -> Iterator["View"]:
-        """Show the table within this context, where there is one."""
+        """Show the live table, if there is one, within this context."""
         if not self._table:
             yield self
             return
@@ -93,7 +93,7 @@ def to_line(rows: list[dict[str, Any]]) -> str:
 
 
 def to_table(rows: list[dict[str, Any]]) -> Table:
-    """Return the table: one row an agent."""
+    """Return the table: one row per agent."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for heading in ("agent", "state", "step", "loss", "age of messages", "predict", "restarts"):
         table.add_column(heading, justify="left" if heading in ("state", "age of messages") else "right")
@@ -113,7 +113,7 @@ def to_table(rows: list[dict[str, Any]]) -> Table:
 
 
 def _ages(ages: Any) -> str:
-    """Write how many steps old the newest message of each neighbour is: '1:0 2:3', or their range where many are."""
+    """Return the age of each neighbour's newest message as '1:0 2:3', or the range of many ages."""
     if not isinstance(ages, dict) or not ages:
         return "-"
     known = {str(peer): int(age) for peer, age in ages.items() if _is_number(age) and age >= 0}

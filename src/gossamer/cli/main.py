@@ -1,4 +1,4 @@
-"""The entry point: commands, and the one place where errors become a line on standard error."""
+"""The entry point: the list of commands, and the one place that turns errors into a line on standard error."""
 
 import io
 import sys
@@ -13,7 +13,7 @@ from gossamer.cli.interrupt import INTERRUPTED
 from gossamer.errors import UserError
 from gossamer.version import __version__
 
-# A line for each command: the list of commands is printed without importing any of them.
+# One line per command, so that the list is printed without importing any of them.
 COMMANDS = {
     "train": "Train one model with all agents of a network.",
     "compare": "Compare algorithms on one task and network over several seeds.",
@@ -32,7 +32,7 @@ COMMANDS = {
 
 
 class _Commands(TyperGroup):
-    """The commands by name. A command's module is imported when the command is used, as torch takes seconds."""
+    """The commands by name. A command's module is imported when the command is used: torch takes seconds."""
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
@@ -44,7 +44,7 @@ class _Commands(TyperGroup):
         return name, name and load_command(name), rest
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command, and print a line on Ctrl+C; Typer would end the program without one."""
+        """Run a command. On Ctrl+C print a line; Typer would print none."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -56,7 +56,7 @@ def load_command(name: str) -> Any:
     """Import a command and return it with its flags."""
     module = import_module(f"gossamer.cli.{'compare' if name == 'demo' else name}")
     single = typer.Typer(add_completion=False, rich_markup_mode="rich")
-    # What follows the script of `launch` belongs to the script, flags too.
+    # Flags after the script of `launch` belong to the script.
     single.command(name, context_settings={"allow_interspersed_args": name != "launch"})(getattr(module, name))
     return typer.main.get_command(single)
 
@@ -71,7 +71,7 @@ app = typer.Typer(
 )
 
 
-@app.callback(invoke_without_command=True)  # or --version would miss a command
+@app.callback(invoke_without_command=True)  # or --version would ask for a command
 def root(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
 ) -> None:
@@ -82,7 +82,7 @@ def root(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command; a mistake of the user's gives one line on standard error and exit status 2."""
+    """Run a command; a user's mistake prints one line on standard error and exits with status 2."""
     warnings.showwarning = _show_warning
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -93,12 +93,12 @@ def main(arguments: list[str] | None = None) -> None:
     except UserError as error:
         _fail(str(error))
     except BrokenPipeError:
-        sys.stderr.close()  # the reader has gone, as in `gossamer algorithms | head`; there is nobody to tell
+        sys.stderr.close()  # the reader has gone, as in `gossamer algorithms | head`
         sys.exit(1)
     except OSError as error:
         _fail(f"cannot use '{error.filename}' ({error.strerror}); check the path and its permissions")
     except Exception as error:
-        # Typer's own complaints about flags; it brings its parser along, so their class has no public name.
+        # An error of Typer about flags: its class has no public name.
         if hasattr(error, "format_message"):
             _fail(error.format_message())
         if place := _out_of_memory(error):
@@ -108,8 +108,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _out_of_memory(error: Exception) -> str | None:
-    """Return where memory ended, if that is what went wrong."""
-    if "out of memory" in str(error):  # torch's words for every kind of accelerator
+    """Return where memory ran out, or None for any other error."""
+    if "out of memory" in str(error):  # torch's words for every accelerator
         return "left on the device, which other programs may share"
     return "for this" if isinstance(error, MemoryError) or "allocate memory" in str(error) else None
 

@@ -1,4 +1,4 @@
-"""`gossamer network`: look at a network before training on it."""
+"""`gossamer network`: inspect a network before training on it."""
 
 import json as json_module
 import os
@@ -15,20 +15,26 @@ from gossamer.network import network as make_network
 
 
 def network(
-    spec: Annotated[str | None, typer.Argument(help="Such as paper-1, clusters:3,5, ring:8; none lists all.")] = None,
-    delay: Annotated[str | None, typer.Option(help="Such as 20, uniform:5,60, geometric:0.1, trace:FILE.")] = None,
-    clusters: Annotated[str | None, typer.Option(help="Sizes '3,5' or members '0,1,2/3,4'.")] = None,
+    spec: Annotated[
+        str | None, typer.Argument(help="Such as paper-1, clusters:3,5 or ring:8; without it, list all kinds.")
+    ] = None,
+    delay: Annotated[
+        str | None, typer.Option(help="Delay in steps, such as 20, uniform:5,60, geometric:0.1 or trace:FILE.")
+    ] = None,
+    clusters: Annotated[str | None, typer.Option(help="Reliable clusters: sizes '3,5' or members '0,1,2/3,4'.")] = None,
     loss: Annotated[float, typer.Option(help="Probability that a message is lost.")] = 0.0,
-    mixing: Annotated[str, typer.Option(help="Weights of W: metropolis or uniform.")] = "metropolis",
-    lazy: Annotated[bool, typer.Option(help="Use (I + W) / 2.")] = False,
-    clip_weights: Annotated[str, typer.Option(help="Clipping weights: rebuilt or renormalised.")] = "rebuilt",
+    mixing: Annotated[str, typer.Option(help="Mixing weights W: metropolis or uniform.")] = "metropolis",
+    lazy: Annotated[bool, typer.Option(help="Mix with (I + W) / 2 in place of W.")] = False,
+    clip_weights: Annotated[
+        str, typer.Option(help="Weights of the clipping step: rebuilt or renormalised.")
+    ] = "rebuilt",
     discover: Annotated[bool, typer.Option(help="Find clusters and delay from observed message ages.")] = False,
-    seed: Annotated[int, typer.Option(help="Fixes the delays that discovery observes.")] = 0,
-    save: Annotated[Path | None, typer.Option(help="Write the network to this .json file.")] = None,
-    picture: Annotated[Path | None, typer.Option(help="Draw the network into this .png file.")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed of the delays that --discover observes.")] = 0,
+    save: Annotated[Path | None, typer.Option(help="Write the network to this new .json file.")] = None,
+    picture: Annotated[Path | None, typer.Option(help="Draw the network into this .png, .svg or .pdf file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Show a network: agents, links, clusters, mixing matrices and the paper's Assumption 2.
+    """Show a network: agents, links, clusters, and whether its mixing matrices satisfy the paper's Assumption 2.
 
     Example: gossamer network paper-1 --delay 20
     """
@@ -89,13 +95,13 @@ def _print_network(document: dict[str, Any]) -> None:
 
 
 def _draw(path: Path, net: Network) -> None:
-    from gossamer.report.plots import draw_network  # matplotlib is slow to import: only when it draws
+    from gossamer.report.plots import draw_network  # matplotlib is slow to import
 
     draw_network(net).savefig(path)
 
 
 def check_new(path: Path | None, endings: tuple[str, ...]) -> None:
-    """Refuse a file that exists, has another ending, or has no folder to lie in."""
+    """Refuse a file that exists, has another ending, or lies in a folder that cannot be written."""
     if path is None:
         return
     if path.suffix not in endings:

@@ -1,4 +1,4 @@
-"""`gossamer report`: runs as one HTML page that opens offline, and as figures for papers."""
+"""`gossamer report`: write runs as one HTML page that opens offline, and as figures for papers."""
 
 import sys
 import webbrowser
@@ -17,19 +17,17 @@ DEFAULT = Path("report.html")
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Run folders, or folders of runs, as compare writes them.")],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", help="The page to write; an older report is written over.")
-    ] = DEFAULT,
+    runs: Annotated[list[Path], typer.Argument(help="Run folders, or folders of runs such as compare writes.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write; replaces an older report.")] = DEFAULT,
     figures: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Write each chart as PNG and SVG into this folder too.")
+        Path | None, typer.Option(metavar="DIR", help="Also write each chart as PNG and SVG into this folder.")
     ] = None,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Show runs on one page: charts, the network, a table, message ages, every agent, configuration and commands.
 
-    The page is one HTML file that needs no network. Runs that differ in their seed alone are one curve with a band. A
-    run that cannot be read is left out with a warning.
+    The page is one HTML file that opens offline. Runs that differ only in their seed become one curve with a band. A
+    run that cannot be read is skipped with a warning.
 
     Example: gossamer report runs/pc-asgd-paper-1-delay20-seed0 --open
     """
@@ -55,6 +53,6 @@ def report(
 
 
 def _write_figures(folder: Path, records: "list[RunRecord]") -> int:
-    from gossamer.report.print_figures import write_figures  # matplotlib is slow to import: only when it draws
+    from gossamer.report.print_figures import write_figures  # matplotlib is slow to import
 
     return len(write_figures(folder, records)) // 2

@@ -1,4 +1,4 @@
-"""`gossamer stability`: can this setting work at all?"""
+"""`gossamer stability`: check whether an algorithm is stable at a learning rate, without training."""
 
 import math
 from pathlib import Path
@@ -8,10 +8,9 @@ import typer
 
 from gossamer.algorithms import algorithm as make_algorithm
 from gossamer.algorithms import parse_algorithm
-from gossamer.cli.display import print_json
+from gossamer.cli.display import print_json, print_lines
 from gossamer.cli.flags import NETWORK_FLAGS, takes_settings
 from gossamer.cli.network import check_new
-from gossamer.cli.train import print_lines
 from gossamer.errors import UserError
 from gossamer.network import Network, broadcast
 from gossamer.run.plan import make_network
@@ -36,10 +35,10 @@ def stability(
     *,
     given: dict[str, Any],
 ) -> None:
-    """Say whether an algorithm is stable at a learning rate, from the spectral radius of its linearised update.
+    """Check whether an algorithm is stable at a learning rate, from the spectral radius of its linearised update.
 
-    Works for every rule whose update on a quadratic is linear and the same at each step, on any network with fixed
-    delays. It knows no noise and no curvature but the one given: stable means that a setting can work.
+    Works on any network with fixed delays, for every rule whose update on a quadratic is linear and the same at each
+    step. It ignores noise and assumes the curvature you give: "stable" means that training can work, not that it will.
 
     Example: gossamer stability --network paper-1 --delay 20 --algorithm p-asgd --lr 0.2 --curvature 1
     """
@@ -52,7 +51,7 @@ def stability(
     local = LocalOptimizer(momentum=settings.momentum, nesterov=settings.nesterov)
     found = analyse(rule, net, settings.lr, curvature, local)
     if picture is not None:
-        from gossamer.report.stability_chart import draw_radius  # matplotlib is slow to import: only when it draws
+        from gossamer.report.stability_chart import draw_radius  # matplotlib is slow to import
 
         draw_radius(rule, net, settings.lr, curvature, found, local).savefig(picture)
     if json:
@@ -91,7 +90,7 @@ def _noise(noise: tuple[float, ...] | None) -> str:
 
 
 def _network(settings: Settings) -> Network:
-    """Make the network; where no clusters were given they are discovered, as a run would."""
+    """Make the network; without given clusters, discover them as a run does."""
     net = make_network(settings)
     if net.num_agents < 2:
         raise UserError(f"network '{net.spec}' has {net.num_agents} agent; use 2 or more")

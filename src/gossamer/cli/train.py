@@ -1,32 +1,44 @@
-"""`gossamer train`: one run."""
+"""`gossamer train`: one run, in the simulator or with one process per agent."""
 
+import dataclasses
 import shlex
+import statistics
 import sys
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.markup import escape
+from rich.progress import Progress, TaskID
 
-from gossamer.cli.display import make_progress, out, print_json, step_callback
+from gossamer.algorithms import parse_algorithm
+from gossamer.algorithms.options import read_options
+from gossamer.algorithms.plugins import load_plugins
+from gossamer.cli.display import make_progress, print_json, print_lines, step_callback
 from gossamer.cli.flags import takes_settings
 from gossamer.cli.interrupt import STOPPED, Interrupt
-from gossamer.cli.train_asked import Asked
-from gossamer.cli.train_processes import train_in_processes
 from gossamer.engine.training import Training
 from gossamer.errors import UserError
-from gossamer.run.folder import RunFolder
-from gossamer.runtime.launch.launch_settings import Processes
-from gossamer.train.loggers import logged
+from gossamer.network import Network
+from gossamer.run.folder import RunFolder, safe_name, unused_folder
+from gossamer.run.plan import make_plan
+from gossamer.run.settings import Settings, make_settings, read_settings
+from gossamer.runtime.launch.job import Watcher
+from gossamer.runtime.launch.launch_settings import Processes, read_processes
+from gossamer.train.loggers import check_log, logged
+from gossamer.train.presets import preset_values
+from gossamer.train.processes import launched_training
+
+_PROCESSES = tuple(field.name for field in dataclasses.fields(Processes))
 
 
 @takes_settings(also=Processes, panel="Processes")
 def train(
-    config: Annotated[Path | None, typer.Argument(help="TOML file of settings; flags win over it.")] = None,
+    config: Annotated[Path | None, typer.Argument(help="TOML file of settings; flags override it.")] = None,
     *,
     preset: Annotated[
-        str | None, typer.Option(help="Readings of the paper set together: default, paper or public-code.")
+        str | None, typer.Option(help="A set of readings of the paper: default, paper or public-code.")
     ] = None,
     out_dir: Annotated[
         Path | None, typer.Option("--out", help="Folder for the run (default: a new one under runs/).")
@@ -34,35 +46,91 @@ def train(
     resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder, bit for bit.")] = None,
     time_limit: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="Save and end after this time of training; --resume goes on."),
+        typer.Option(metavar="SECONDS", help="Save and stop after this much training; --resume continues."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
     given: dict[str, Any],
 ) -> None:
-    """Train one model with all agents of a network: in the simulator, or with --engine processes as a process each.
+    """Train one model with all agents of a network, in the simulator or with one process per agent.
 
-    Writes config.toml, metrics.jsonl, summary.json and checkpoint.npz into a folder, and prints the summary. Ctrl+C,
-    SIGTERM and --time-limit finish the iteration, save, and print the command that goes on.
+    Writes config.toml, metrics.jsonl, summary.json and checkpoint.npz into a new folder and prints the summary. Ctrl+C,
+    SIGTERM and --time-limit finish the step, save the run, and print the command that continues it.
 
     Example: gossamer train --algorithm pc-asgd --theta pv --network clusters:3,5 --delay 20 --epochs 5 --lr 0.05
     """
     if time_limit is not None and not time_limit > 0:
         raise UserError(f"time limit must be more than 0 seconds, got {time_limit:g}; use for example 3600")
-    asked = Asked(config, preset, out_dir, resume, given)
-    how = asked.take_processes()
+    request = TrainRequest(config, preset, out_dir, resume, given)
+    how = request.take_processes()
     if how is not None:
-        summary, folder, steps = train_in_processes(how, asked, time_limit)
+        summary, folder, steps = _run_processes(how, request, time_limit)
         _end(summary, folder, steps, json=json)
         return
-    training, folder = _begin(asked) if resume is None else _resume(asked)
+    training, folder = _begin(request) if resume is None else _resume(request)
     if not json:
         print_lines(training.notes)
     summary = _finished(training, folder) or _run(training, folder, time_limit)
     _end(summary, folder, training.steps, json=json)
 
 
+@dataclass(frozen=True)
+class TrainRequest:
+    """The command line of one run: settings from flags, a file and a preset, and a new or an old folder."""
+
+    config: Path | None
+    preset: str | None
+    out: Path | None
+    resume: Path | None
+    given: dict[str, Any]  # the flags that the user set
+
+    def settings(self) -> Settings:
+        """Return the settings of a new run: flags override the file, which overrides the preset."""
+        values = {**(read_settings(self.config) if self.config else {}), **self.given}
+        load_plugins(values.get("plugin"))
+        name, options = parse_algorithm(str(values.get("algorithm", "pc-asgd")))
+        values = {**values, **options, "algorithm": name}
+        if self.preset is not None:
+            values = {**preset_values(self.preset, name), **values}
+        settings = make_settings(values)
+        check_log(settings.log)
+        return settings
+
+    def make_folder(self, settings: Settings, network: Network) -> RunFolder:
+        """Make the folder of a new run."""
+        name = safe_name(f"{settings.algorithm}-{settings.network}-delay{settings.delay}-seed{settings.seed}")
+        return RunFolder.create(self.out or unused_folder(Path("runs"), name), settings, network)
+
+    def open_folder(self) -> tuple[RunFolder, Settings]:
+        """Open the folder of the run to resume; its own settings apply."""
+        if self.config is not None or self.preset is not None or self.out is not None or self.given:
+            raise _too_much(next(iter(self.given), "CONFIG, --preset or --out"))
+        assert self.resume is not None
+        folder, settings = RunFolder.open(self.resume)
+        check_log(settings.log)
+        return folder, settings
+
+    def take_processes(self) -> Processes | None:
+        """Remove the process flags from `given` and return them; None means the simulator."""
+        flags = {name: self.given.pop(name) for name in _PROCESSES if name in self.given}
+        if self.resume is not None:
+            if flags:
+                raise _too_much(next(iter(flags)))
+            return read_processes(self.resume)
+        how = Processes(**read_options(Processes, "processes", flags))
+        if how.engine == "processes":
+            return how
+        others = [name for name in flags if name != "engine"]
+        if others:
+            raise UserError(f"--{others[0].replace('_', '-')} is for agents that are processes; add --engine processes")
+        return None
+
+
+def _too_much(extra: str) -> UserError:
+    return UserError(f"--resume takes the run's own settings, got {extra} besides; leave that out, or train anew")
+
+
 def _end(summary: dict[str, Any], folder: RunFolder, steps: int, *, json: bool) -> None:
-    """Print what came of a run, and leave with the status that goes with it."""
+    """Print the summary of a run, and exit with its status."""
     status = summary["status"]
     if json:
         print_json(summary)
@@ -80,13 +148,13 @@ def _end(summary: dict[str, Any], folder: RunFolder, steps: int, *, json: bool) 
         raise typer.Exit(1)
 
 
-def _begin(asked: Asked) -> tuple[Training, RunFolder]:
-    training = Training(asked.settings())
-    return training, asked.make_folder(training.settings, training.network)
+def _begin(request: TrainRequest) -> tuple[Training, RunFolder]:
+    training = Training(request.settings())
+    return training, request.make_folder(training.settings, training.network)
 
 
-def _resume(asked: Asked) -> tuple[Training, RunFolder]:
-    folder, settings = asked.open_folder()
+def _resume(request: TrainRequest) -> tuple[Training, RunFolder]:
+    folder, settings = request.open_folder()
     path, training = folder.path, Training(settings)
     if folder.never_saved:
         warnings.warn(f"'{path}' was never saved; training it from its first step", RuntimeWarning, stacklevel=2)
@@ -97,7 +165,7 @@ def _resume(asked: Asked) -> tuple[Training, RunFolder]:
 
 
 def _finished(training: Training, folder: RunFolder) -> dict[str, Any] | None:
-    """Return the summary of a run that has nothing left to do, after saying so; nothing is saved once more."""
+    """Return the summary of a run that has finished already, and say so; save nothing again."""
     if folder.read_summary().get("status") != "finished" or training.simulation.t < training.steps:
         return None
     print(f"gossamer: the run in {folder.path} has finished already; this is its summary", file=sys.stderr)
@@ -109,6 +177,40 @@ def _run(training: Training, folder: RunFolder, time_limit: float | None) -> dic
         bar = progress.add_task(training.algorithm.name, total=training.steps, completed=training.simulation.t, note="")
         with logged(folder, training.settings, training.history):
             return training.run(folder, step_callback(progress, bar), interrupt).summary
+
+
+class _Bar(Watcher):
+    """A progress bar that follows the slowest agent, and a line for each agent that dies."""
+
+    def __init__(self, progress: Progress, bar: TaskID) -> None:
+        self._progress, self._bar = progress, bar
+
+    def event(self, text: str) -> None:
+        print(f"gossamer: {text}", file=sys.stderr)
+
+    def status(self, rows: list[dict[str, Any]]) -> None:
+        steps = [int(row.get("step") or 0) for row in rows]
+        right = [row["accuracy"] for row in rows if isinstance(row.get("accuracy"), float)]
+        note = f"{100 * statistics.fmean(right):.1f} %" if right else ""
+        self._progress.update(self._bar, completed=min(steps), note=note)
+
+
+def _run_processes(
+    how: Processes, request: TrainRequest, time_limit: float | None
+) -> tuple[dict[str, Any], RunFolder, int]:
+    """Run all agents to the end; return the summary, the folder and the number of steps."""
+    if request.resume is not None:
+        folder, settings = request.open_folder()
+        made = make_plan(settings)
+    else:
+        made = make_plan(request.settings())
+        launched_training.check(made, how)
+        folder = request.make_folder(made.settings, made.network)
+        how.write(folder.path)
+    with make_progress() as progress, Interrupt(time_limit) as interrupt, logged(folder, made.settings, []):
+        bar = progress.add_task(made.algorithm.name, total=made.steps, note="")
+        summary = launched_training.train(made, folder, how, watcher=_Bar(progress, bar), stop=interrupt)
+    return summary, folder, made.steps
 
 
 def _print_summary(summary: dict[str, Any]) -> None:
@@ -135,9 +237,3 @@ def _print_summary(summary: dict[str, Any]) -> None:
 def _averaged(summary: dict[str, Any]) -> str:
     average = summary["accuracy_average_model"]
     return "" if average is None else f", averaged model {100 * average:.2f} %"
-
-
-def print_lines(lines: dict[str, Any]) -> None:
-    """Print values with their names before them."""
-    for name, value in lines.items():
-        out.print(f"[bold]{name:>12}[/bold]  {escape(str(value))}", soft_wrap=True, highlight=False)

@@ -1,4 +1,4 @@
-"""`gossamer tune`: a learning rate for each algorithm, on held-out training data."""
+"""`gossamer tune`: find a learning rate for each algorithm on held-out training data."""
 
 import sys
 import warnings
@@ -21,35 +21,33 @@ from gossamer.train.rate_search import KINDS, RATES, Search
 from gossamer.train.tune import Notebook, key_of
 from gossamer.train.tune import tune as tune_one
 
-SHORTEST = 4  # delays: a shorter run says nothing about an algorithm under delay
+SHORTEST = 4  # delays: a shorter run does not show the effect of the delay
 
 
 @takes_settings("algorithm", "lr", "log")
 def tune(
-    config: Annotated[Path | None, typer.Argument(help="TOML file of settings; flags win over it.")] = None,
+    config: Annotated[Path | None, typer.Argument(help="TOML file of settings; flags override it.")] = None,
     *,
     algorithms: Annotated[
         str,
-        typer.Option("--algorithms", "-a", help="Names with commas between them, or all; options as pc-asgd/theta=pv."),
+        typer.Option("--algorithms", "-a", help="Comma-separated names, with options as in pc-asgd/theta=pv; or all."),
     ] = FAMILY,
-    rates: Annotated[str, typer.Option(help="The learning rates to begin with, upwards.")] = ",".join(map(str, RATES)),
+    rates: Annotated[str, typer.Option(help="First learning rates to try, ascending.")] = ",".join(map(str, RATES)),
     search: Annotated[
         str,
         typer.Option(
-            help=f"{' or '.join(KINDS)}: try all, or drop two thirds after a ninth and a third of the epochs."
+            help=f"{' or '.join(KINDS)}: try all rates, or drop two thirds after 1/9 and again after 1/3 of the epochs."
         ),
     ] = "grid",
     seeds: Annotated[int, typer.Option(help="Seeds to average over; the first one is --seed.")] = 1,
-    out: Annotated[Path, typer.Option(help="File for all that was tried; one that exists is continued.")] = Path(
-        "tuned.json"
-    ),
+    out: Annotated[Path, typer.Option(help="File for all trials; an existing file is continued.")] = Path("tuned.json"),
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
     given: dict[str, Any],
 ) -> None:
     """Find a learning rate for each algorithm on held-out training data.
 
-    Holds a fifth of the training data out (--validation, here 0.2 by default) and never looks at the test data.
-    Where the best rate lies at the edge, goes on beyond it. `gossamer compare --tuned FILE` uses what was found.
+    Holds out a fifth of the training data (--validation, here 0.2 by default) and never uses the test data. If the best
+    rate is the first or the last one, tries rates beyond it. `gossamer compare --tuned FILE` uses the rates found.
 
     Example: gossamer tune --algorithms d-asgd,pc-asgd,dm-asgd --epochs 100 --out tuned.json
     """
@@ -80,7 +78,7 @@ def tune(
 
 
 def _shortest(entry: Entry) -> int:
-    """Return how many epochs a run must last at least to be worth looking at."""
+    """Return the fewest epochs after which a run shows the effect of the delay."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StabilityWarning)
         training = Training(entry.settings)

@@ -1,4 +1,4 @@
-"""`gossamer watch`: a page that follows a run while it trains."""
+"""`gossamer watch`: a live page of a run."""
 
 import contextlib
 import os
@@ -12,32 +12,32 @@ import typer
 from gossamer.cli.display import print_json
 from gossamer.errors import UserError
 
-NICE = 10  # the run goes first where there are not enough cores
+NICE = 10  # the run has priority when cores are scarce
 
 
 def watch(
     run: Annotated[
-        Path | None, typer.Argument(metavar="[RUN]", help="The run's folder (default: the newest one under runs/).")
+        Path | None, typer.Argument(metavar="[RUN]", help="Folder of the run (default: the newest under runs/).")
     ] = None,
     *,
     host: Annotated[
-        str | None, typer.Option(help="Address to listen on (default 127.0.0.1); another one needs --token.")
+        str | None, typer.Option(help="Address to listen on (default 127.0.0.1); any other needs --token.")
     ] = None,
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes one that is free.")] = 0,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 picks a free one.")] = 0,
     token: Annotated[
         str | None,
         typer.Option(
             envvar="GOSSAMER_WATCH_TOKEN",
             show_envvar=True,
-            help="Let in only those who know it: at least 16 characters.",
+            help="Secret that a visitor must know: at least 16 characters.",
         ),
     ] = None,
     open_page: Annotated[bool, typer.Option("--open/--no-open", help="Open the page in the browser.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the address as a JSON object.")] = False,
 ) -> None:
-    """Follow a run of train or launch on a page: progress, charts that grow, the network, agents that die or diverge.
+    """Follow a run of train or launch on a live page: progress, charts, the network, agents that die or diverge.
 
-    It reads the run's folder and touches nothing: the run goes on whether or not anybody watches. Ctrl+C ends the page.
+    Only reads the run's folder, so it never disturbs the run. Ctrl+C ends the page, not the run.
 
     Example: gossamer watch runs/pc-asgd-paper-1-delay20-seed0 --open
     """
@@ -50,7 +50,7 @@ def watch(
         missing = error.name or "starlette"
         raise UserError(f"the page needs {missing}, which is not installed; pip install {missing}") from None
 
-    plotly_script()  # or that it is missing would be told by the page
+    plotly_script()  # fail now if plotly is missing, not on the page
     where = check_place(host, port, token)
     folder = newest_run() if run is None else run
     follower = Follower(folder)

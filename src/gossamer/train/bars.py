@@ -1,12 +1,13 @@
 """Progress bars on a terminal. They go to standard error, disappear when done and stay silent off a terminal."""
 
 import statistics
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from gossamer.engine.training import OnStep
+if TYPE_CHECKING:
+    from gossamer.engine.training import OnStep  # imports torch, which --help does not need
 
 err = Console(stderr=True)
 
@@ -25,7 +26,7 @@ def make_progress() -> Progress:
     )
 
 
-def step_callback(progress: Progress, bar: TaskID) -> OnStep:
+def step_callback(progress: Progress, bar: TaskID) -> "OnStep":
     """Return the function that moves a bar, with the newest accuracy beside it."""
 
     def on_step(step: int, row: dict[str, Any] | None) -> None:
@@ -44,7 +45,7 @@ class Bars:
         self._whole = progress.add_task("all runs", total=runs, note="") if runs > 1 else None
         self._bar = progress.add_task("", total=None, note="")
 
-    def begin(self, label: str, steps: int) -> OnStep:
+    def begin(self, label: str, steps: int) -> "OnStep":
         """Begin the bar anew."""
         if self._whole is not None:
             self._progress.update(self._whole, completed=self._begun)
