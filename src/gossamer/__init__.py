@@ -10,19 +10,8 @@ from gossamer.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from gossamer import optim, theory
-    from gossamer.algorithms import (
-        Algorithm,
-        Inbox,
-        Late,
-        Noise,
-        Own,
-        Past,
-        Place,
-        Update,
-        Weights,
-        algorithm,
-        register,
-    )
+    from gossamer.algorithms import Algorithm, Inbox, Late, Noise, Own, Past, Place, Update, Weights
+    from gossamer.algorithms.registry import algorithm, register
     from gossamer.data import Examples
     from gossamer.engine import trajectory
     from gossamer.network import Network, broadcast, check_assumption_2, discover, network

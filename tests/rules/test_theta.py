@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gossamer as gm
-from gossamer.algorithms import CAsgd, algorithm_class, algorithm_names, describe_algorithms, parse_algorithm
+from gossamer.algorithms import algorithm_class, algorithm_names, describe_algorithms, parse_algorithm
 from gossamer.algorithms.theta import Bernoulli, Linear, Piecewise, UniformTheta, parse_theta
 from worlds import algorithm_from
 
@@ -201,7 +201,7 @@ def test_a_theta_in_digits_is_a_number_however_it_was_given():
 def test_neither_a_name_nor_an_alias_is_registered_twice():
     for name, alias in (("mine", "c-asgd"), ("mine", "d-psgd"), ("cdsgd", "mine"), ("pc-asgd", "mine")):
         with pytest.raises(gm.UserError, match="already registered"):
-            gm.register(name, alias)(CAsgd)
+            gm.register(name, alias)(algorithm_class("c-asgd"))
     assert gm.algorithm("c-asgd").name == "c-asgd"
 
 

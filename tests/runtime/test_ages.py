@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gossamer as gm
-from gossamer.algorithms.weighing import weigh
+from gossamer.algorithms.steps import weigh
 from gossamer.network import NOTHING
 from gossamer.runtime.agent import Agent
 from gossamer.runtime.environment import Run

@@ -1,17 +1,6 @@
-"""Update rules: pure functions of what an agent holds. Importing this package registers them."""
+"""Update rules: pure functions of an agent's state and its messages. Importing this package registers them."""
 
-from gossamer.algorithms.base import (
-    Algorithm,
-    Evaluate,
-    Inbox,
-    Late,
-    Noise,
-    Own,
-    Past,
-    Place,
-    Update,
-    Weights,
-)
+from gossamer.algorithms.base import Algorithm, Evaluate, Inbox, Late, Noise, Own, Past, Place, Update, Weights
 from gossamer.algorithms.registry import (
     algorithm,
     algorithm_class,
@@ -21,32 +10,18 @@ from gossamer.algorithms.registry import (
     register,
 )
 
-# Registered in the order in which tables show them: the ceiling, the paper's family, what goes beyond it, the rivals.
-from gossamer.algorithms.d_psgd import DPsgd  # isort: skip
-from gossamer.algorithms.d_asgd import DAsgd  # isort: skip
-from gossamer.algorithms.p_asgd import PAsgd  # isort: skip
-from gossamer.algorithms.c_asgd import CAsgd  # isort: skip
-from gossamer.algorithms.pc_asgd import PcAsgd  # isort: skip
-from gossamer.algorithms.dm_asgd import DmAsgd  # isort: skip
-from gossamer.algorithms.sdm_asgd import SdmAsgd  # isort: skip
-from gossamer.algorithms import rivals  # isort: skip
+# Tables show the rules in this order: the ceiling, the paper's family, our own, the rivals.
+from gossamer.algorithms import d_psgd, d_asgd, p_asgd, c_asgd, pc_asgd, dm_asgd, sdm_asgd, rivals  # isort: skip  # noqa: F401
 
 __all__ = [
     "Algorithm",
-    "CAsgd",
-    "DAsgd",
-    "DPsgd",
-    "DmAsgd",
     "Evaluate",
     "Inbox",
     "Late",
     "Noise",
     "Own",
-    "PAsgd",
     "Past",
-    "PcAsgd",
     "Place",
-    "SdmAsgd",
     "Update",
     "Weights",
     "algorithm",
@@ -55,5 +30,4 @@ __all__ = [
     "describe_algorithms",
     "parse_algorithm",
     "register",
-    "rivals",
 ]

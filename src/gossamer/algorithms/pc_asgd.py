@@ -4,8 +4,16 @@
     x_cli = sum_{j in R} w~_ij x_j(t) - eta v_i(t)                                                    line 7
     x_i(t+1) = theta_t x_pre + (1 - theta_t) x_cli                                                    line 8
 
-theta_t is given (theta.py) or chosen for each agent by comparing the two candidates (criteria.py). An agent that
-holds no late message clips: it has nothing to predict.
+theta_t is given (theta.py), or the PV criterion chooses it for each agent: theta_t = 1 if x_pre scores at least as high
+as x_cli (Algorithm 2, line 9). With D the displacement of a candidate and g the agent's gradient, the scores are
+
+    literal      <D, g> / |D|      as printed (Eq. (12)); larger means *less* descent
+    descent     -<D, g> / |D|      as the text says: the larger descent wins
+    decrease    -<D, g>            first-order decrease of the loss, not normalised
+    loss        -f_i(x_i + D)      the loss itself, on the same batch (two more forward passes)
+    public-code  cos(D, g)         with D taken from the mixed point
+
+An agent without a late message clips: it has nothing to predict.
 """
 
 import functools
@@ -14,7 +22,6 @@ from dataclasses import dataclass
 import torch
 
 from gossamer.algorithms.base import Inbox, Noise, Own, Update, Weights
-from gossamer.algorithms.criteria import CRITERIA, score
 from gossamer.algorithms.options import option
 from gossamer.algorithms.p_asgd import Predicting
 from gossamer.algorithms.registry import register
@@ -22,6 +29,9 @@ from gossamer.algorithms.steps import blend, holds_late, mix_heard, mix_reliable
 from gossamer.algorithms.theta import ThetaPolicy, parse_theta
 from gossamer.errors import UserError
 from gossamer.shapes import Bool, Float, Tensor
+
+CRITERIA = ("literal", "descent", "decrease", "loss", "public-code")
+TINY = 1e-12  # avoids 0/0 when an agent does not move
 
 
 @register("pc-asgd")
@@ -150,3 +160,30 @@ class PcAsgd(Predicting):
             return own.g
         assert own.evaluate is not None
         return own.evaluate.fresh_gradient(own.x)
+
+
+def score(
+    criterion: str,
+    displacement: Float[Tensor, "a d"],
+    gradient: Float[Tensor, "a d"],
+    segments: tuple[int, ...],
+) -> Float[Tensor, "a s"]:
+    """Return the score of a step for each agent and each segment of its parameters."""
+    inner = _by_segment(displacement * gradient, segments)
+    if criterion == "decrease":
+        return -inner
+    length = _length_by_segment(displacement, segments)
+    if criterion == "public-code":
+        return inner / (length * _length_by_segment(gradient, segments) + TINY)
+    return inner / (length + TINY) * (1 if criterion == "literal" else -1)
+
+
+def _length_by_segment(values: Float[Tensor, "a d"], segments: tuple[int, ...]) -> Float[Tensor, "a s"]:
+    """Return the length of each row's part in each parameter tensor."""
+    parts = values.split(list(segments), dim=1)
+    return torch.stack([torch.linalg.vector_norm(part, dim=1) for part in parts], dim=1)
+
+
+def _by_segment(values: Float[Tensor, "a d"], segments: tuple[int, ...]) -> Float[Tensor, "a s"]:
+    """Sum each row over each parameter tensor."""
+    return torch.stack([part.sum(dim=1) for part in values.split(list(segments), dim=1)], dim=1)

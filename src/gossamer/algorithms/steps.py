@@ -10,10 +10,29 @@ import warnings
 import torch
 
 from gossamer.algorithms.base import Inbox, Own, Weights
+from gossamer.network import Network
 from gossamer.shapes import Bool, Float, Tensor
 
 SPARSE_FROM = 32 * 32  # weights; below, a dense product is as fast
 SPARSE_SHARE = 4  # a matrix is sparse when fewer than one in so many weights is not zero
+
+
+def weigh(network: Network, reliable: Bool[Tensor, "n n"], late: Bool[Tensor, "n n"]) -> Weights:
+    """Return all agents' weights, in float64, when these links are current and those are late.
+
+    A neighbour that is neither has sent nothing, or nothing for long: its weight is left out of `mass`.
+    """
+    w, clip = network.W, network.clip_matrix(reliable)
+    own, clip_own = w.diagonal(), clip.diagonal()
+    heard = reliable | late
+    complete = bool((heard | ~network.links).all())  # then the mass is 1 without any rounding
+    return Weights(
+        own=own,
+        fresh=w * reliable,
+        mass=torch.ones_like(own) if complete else own + (w * heard).sum(dim=1),
+        clip_own=clip_own,
+        clip_fresh=clip - torch.diag(clip_own),
+    )
 
 
 def mix_heard(own: Own, inbox: Inbox, weights: Weights) -> Float[Tensor, "a d"]:

@@ -7,7 +7,7 @@
 | piecewise:0=0.3,500=0.7   | 0.3 from step 0, 0.7 from step 500                    |
 | bernoulli:0.3             | 1 with probability 0.3, else 0                        |
 | uniform                   | uniform in [0, 1]                                     |
-| pv                        | 0 or 1 by the criterion of Algorithm 2 (criteria.py)  |
+| pv                        | 0 or 1 by the criterion of Algorithm 2 (pc_asgd.py)   |
 """
 
 from abc import ABC, abstractmethod

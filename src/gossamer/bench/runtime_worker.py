@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from gossamer.algorithms import Inbox, Own, Place, Weights, algorithm
-from gossamer.algorithms.weighing import weigh
+from gossamer.algorithms.steps import weigh
 from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.network import network as make_network

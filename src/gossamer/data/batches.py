@@ -1,11 +1,19 @@
-"""Mini-batches of all agents at a step, as a function of (seed, step) alone."""
+"""The mini-batch of every agent at a step: which examples, how they are cropped and flipped, and their normalisation.
+
+Draws are made on the CPU and depend on (seed, agent, step) alone, so a resumed run and another device see the same
+batches. Cropping and normalising are pure functions of tensors, which a CUDA graph can record.
+"""
+
+from dataclasses import dataclass, field
 
 import torch
 
 from gossamer.seeding import generator
-from gossamer.shapes import Int, Tensor
+from gossamer.shapes import Float, Int, Tensor
 
-BLOCK = 64  # steps whose draws are made at once: an agent then costs a few calls in 64 steps, not in every one
+BLOCK = 64  # steps whose draws are made at once: a few calls per agent in 64 steps, not in every step
+PAD = 4  # zeros on each side before cropping, as usual for CIFAR
+_OFFSETS = 2 * PAD + 1
 
 
 class Batches:
@@ -43,3 +51,78 @@ class Batches:
             draws = generator(self.seed, self.purpose, agent, number)
             held = self._orders[agent] = number, torch.randperm(len(self.shards[agent]), generator=draws)
         return held[1]
+
+
+class AugmentDraws:
+    """Where every agent crops each image of its batch at a step, and whether it flips it."""
+
+    def __init__(self, seed: int, num_agents: int, batch: int, purpose: str = "augment") -> None:
+        self.seed, self.num_agents, self.batch, self.purpose = seed, num_agents, batch, purpose
+        self._held: tuple[int, Tensor] | None = None  # the latest block only
+
+    def at(self, step: int) -> Int[Tensor, "n b 3"]:
+        """Return (dy, dx, flip) of every image at this step: offsets in 0..8 into the padded image, and 0 or 1."""
+        return self._draw(step // BLOCK)[step % BLOCK]
+
+    def block(self, first_step: int, count: int) -> Int[Tensor, "count n b 3"]:
+        """Return the draws of consecutive steps."""
+        numbers = range(first_step // BLOCK, (first_step + count - 1) // BLOCK + 1)
+        draws = torch.cat([self._draw(number) for number in numbers])
+        return draws[first_step % BLOCK :][:count]
+
+    def _draw(self, number: int) -> Int[Tensor, "64 n b 3"]:
+        """Draw one whole number an image for 64 steps at a time, since a generator an agent and step would be slow."""
+        if self._held is None or self._held[0] != number:
+            codes = torch.empty(BLOCK, self.num_agents, self.batch, dtype=torch.uint8)
+            for agent in range(self.num_agents):
+                draws = generator(self.seed, self.purpose, agent, number)
+                codes[:, agent] = torch.randint(
+                    _OFFSETS * _OFFSETS * 2, (BLOCK, self.batch), generator=draws, dtype=torch.uint8
+                )
+            offsets = codes // 2
+            parts = [offsets // _OFFSETS, offsets % _OFFSETS, codes % 2]
+            self._held = number, torch.stack(parts, dim=-1).to(torch.int8)
+        return self._held[1]
+
+
+def crop_flip(images: Tensor, draws: Int[Tensor, "n b 3"]) -> Tensor:
+    """Pad images [n, b, C, H, W] with 4 zeros a side, crop at (dy, dx) to the old size, mirror where flip is 1.
+
+    Output pixel (y, x) is input pixel (y + dy - 4, x' + dx - 4), where x' is x, or W - 1 - x if flipped; outside: 0.
+    """
+    height, width = images.shape[-2:]
+    dy, dx, flip = draws.to(device=images.device, dtype=torch.int64)[..., None].unbind(dim=-2)
+    x = torch.arange(width, device=images.device)
+    rows = torch.arange(height, device=images.device) + dy - PAD
+    columns = torch.where(flip == 1, width - 1 - x, x) + dx - PAD
+    inside = ((rows >= 0) & (rows < height))[..., :, None] & ((columns >= 0) & (columns < width))[..., None, :]
+    sources = rows.clamp(0, height - 1)[..., :, None] * width + columns.clamp(0, width - 1)[..., None, :]
+    pixels = images.flatten(-2)
+    moved = pixels.gather(-1, sources.flatten(-2)[:, :, None].expand_as(pixels)).view(images.shape)
+    return moved * inside[:, :, None]
+
+
+@dataclass(frozen=True)
+class Normalize:
+    """Bytes to numbers: (pixel / 255 - mean) / std, channel by channel."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    _constants: dict[tuple[torch.device, torch.dtype], tuple[Tensor, Tensor]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    def __call__(self, images: Tensor, dtype: torch.dtype) -> Float[Tensor, "..."]:
+        """Return images [..., C, H, W] of bytes as numbers of this type. Call it outside of torch.func's transforms."""
+        # In bfloat16 the arithmetic itself would cost several grey levels, so only its result is rounded.
+        exact = torch.promote_types(dtype, torch.float32)
+        scale, shift = self._on(images.device, exact)
+        return images.to(exact, copy=True).mul_(scale).add_(shift).to(dtype)  # in place: one large tensor less
+
+    def _on(self, device: torch.device, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Copy the constants to a device once: a CUDA graph cannot record a copy from the CPU."""
+        if (device, dtype) not in self._constants:
+            mean, std = (torch.tensor(values, dtype=torch.float64)[:, None, None] for values in (self.mean, self.std))
+            scale, shift = (value.to(device=device, dtype=dtype) for value in (1 / (255 * std), -mean / std))
+            self._constants[device, dtype] = scale, shift
+        return self._constants[device, dtype]

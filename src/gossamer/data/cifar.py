@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from gossamer.data.augment import Normalize
+from gossamer.data.batches import Normalize
 from gossamer.data.data_folder import data_folder, download, read_checked, unpack
 from gossamer.data.examples import DataSet, Examples
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gossamer.data.augment import Normalize
+from gossamer.data.batches import Normalize
 from gossamer.shapes import Int, Tensor
 
 

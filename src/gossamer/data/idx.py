@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gossamer.data.augment import Normalize
+from gossamer.data.batches import Normalize
 from gossamer.data.data_folder import data_folder, download, read_bytes
 from gossamer.data.examples import DataSet, Examples
 from gossamer.errors import UserError

@@ -6,7 +6,7 @@ import torch
 
 from gossamer.algorithms import Algorithm, Inbox, Late, Past, Weights
 from gossamer.algorithms.message_parts import aliases, part_bytes, part_dtype, part_size, parts_sent
-from gossamer.algorithms.weighing import weigh
+from gossamer.algorithms.steps import weigh
 from gossamer.network import NOTHING, Arrivals, Network
 from gossamer.shapes import Bool, Float, Int, Tensor
 from gossamer.state.checkpoint import part_of

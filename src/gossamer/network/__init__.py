@@ -1,9 +1,9 @@
 """Who is linked with whom, with what weight, and how late: graphs, mixing matrices, delays, arrivals."""
 
 from gossamer.network.arrivals import NOTHING, Arrivals
-from gossamer.network.assumptions import AssumptionCheck, check_assumption_2
 from gossamer.network.delay import Delay, Fixed, Geometric, Gilbert, PerLink, Scaled, Uniform
 from gossamer.network.discovery import Discovery, broadcast, discover
+from gossamer.network.mixing import AssumptionCheck, check_assumption_2
 from gossamer.network.network import Network
 from gossamer.network.spec import DELAYS, NETWORKS, network, parse_delay
 from gossamer.network.trace import Trace

@@ -8,10 +8,9 @@ import networkx as nx
 import torch
 
 from gossamer.errors import UserError, unknown_name
-from gossamer.network.assumptions import check_assumption_2
 from gossamer.network.delay import Delay, Fixed, PerLink, check_delay
 from gossamer.network.graph import check_connected
-from gossamer.network.mixing import KINDS, mixing_matrix, renormalised
+from gossamer.network.mixing import KINDS, check_assumption_2, mixing_matrix, renormalised
 from gossamer.network.trace import Trace
 from gossamer.shapes import Bool, Float, Int, Tensor
 

@@ -9,7 +9,7 @@ import torch
 
 from gossamer.algorithms import Algorithm, Inbox, Late, Place, Weights
 from gossamer.algorithms.message_parts import aliases
-from gossamer.algorithms.weighing import weigh
+from gossamer.algorithms.steps import weigh
 from gossamer.network import NOTHING
 from gossamer.runtime.past import OwnPast
 from gossamer.runtime.received import HeldAges, Received
