@@ -1,4 +1,4 @@
-"""Who is linked with whom, with what weight, and how late: graphs, mixing matrices, delays, arrivals."""
+"""The network of agents: graphs, mixing matrices, delays, arrivals."""
 
 from gossamer.network.arrivals import NOTHING, Arrivals
 from gossamer.network.delay import Delay, Fixed, Geometric, Gilbert, PerLink, Scaled, Uniform

@@ -1,11 +1,11 @@
-"""The age of the newest message that each agent holds of each neighbour, step by step.
+"""The age of the newest message that each agent holds from each neighbour, step by step.
 
-At step t the message that k took at step t - d arrives at i, d being the delay that the model draws for the
-link now. It may be older than one that i already has; i keeps the newest:
+At step t, agent i receives the message that k sent at step t - d, where d is the delay drawn for the link at step t. It
+may be older than a message that i already holds. Agent i keeps the newest:
 
     newest_ik(t) = max(newest_ik(t - 1), t - d_ik(t)),    age_ik(t) = t - newest_ik(t)
 
-So an age grows by at most one a step, and for independent delays P(age > a) = prod_{j=0..a} P(d > j).
+So an age grows by at most one per step. For independent delays P(age > a) = prod_{j=0..a} P(d > j).
 """
 
 from collections.abc import Mapping
@@ -18,18 +18,16 @@ from gossamer.network.network import Network
 from gossamer.seeding import generator
 from gossamer.shapes import Bool, Int, Tensor
 
-NOTHING = -1  # the age where an agent holds no message
-
-# The step of a message that never came: below every step, and far from overflow.
-_NEVER = -(2**40)
-_LATER_THAN_ALL = 2**40  # when a message arrives that was lost, or not sent
+NOTHING = -1  # the age if an agent holds no message
+_NEVER = -(2**40)  # the step of a message that never arrived: below every step, far from overflow
+_LATER_THAN_ALL = 2**40  # the arrival of a message that was lost or not sent
 
 
 class Arrivals:
     """The arrivals of one run: a function of the network, the seed and the purpose, advanced step by step.
 
-    Where agents send at the multiples of a period only, a message draws its delay, and whether it is lost, as it is
-    sent: a lost one is made up for by the next, a period later.
+    If agents send only at multiples of a period, delay and loss are drawn when a message is sent. After a loss the
+    receiver waits one period for the next message.
     """
 
     def __init__(
@@ -44,8 +42,8 @@ class Arrivals:
     ) -> None:
         """Start before step 0. Two purposes draw independently.
 
-        A message that is older than any that is kept, as after many losses in a row, is forgotten, or else takes the
-        age of the oldest that is kept. `period_inside` is the period of the links that delay and loss spare.
+        After many losses in a row a message may be older than the senders keep. With `forget` it is dropped, else it
+        gets the largest age that is kept. `period_inside` is the period of the links without delay and loss.
         """
         self.network = network
         self.seed = seed
@@ -56,24 +54,21 @@ class Arrivals:
         self._state = network.delay.start(network.links, generator(seed, f"{purpose}-start"))
         first = 0 if network.startup == "min" else _NEVER
         self._newest = torch.full(network.links.shape, first, dtype=torch.int64)
-        self._under_way: dict[int, Tensor] = {}  # by the step of sending, when messages arrive
+        self._under_way: dict[int, Tensor] = {}  # step of sending -> step of arrival, for every link
 
     @property
     def largest_age(self) -> int:
-        """The largest age that `advance` returns: how many past steps a sender's messages must be kept."""
+        """The largest age that `advance` returns: the number of past messages that senders must keep."""
         losses = steps_until_negligible(self.network.loss) if self.network.loss > 0 else 0
         largest = self.network.delay.largest + losses * self._longest
         return max(largest, self.network.reliable_delay) + self._longest - 1
 
     def advance(self, step: int) -> Int[Tensor, "n n"]:
-        """Return the ages at this step: 0 is current, NOTHING is no message.
-
-        To be called once for each of the steps 0, 1, 2, … in turn.
-        """
+        """Return the ages at this step: 0 is current, NOTHING is no message. Call it once per step, in order."""
         network = self.network
         delays, kept = self._draw(step)
         sent = step - delays
-        at_once = kept & ((self._period == 1) | (sent < 0))  # what was sent before step 0 is drawn as it arrives
+        at_once = kept & ((self._period == 1) | (sent < 0))  # messages from before step 0 are drawn as they arrive
         if network.startup != "full":
             at_once = at_once & (sent >= 0)
         self._newest = torch.maximum(self._newest, torch.where(at_once, sent - sent % self._period, _NEVER))
@@ -85,19 +80,19 @@ class Arrivals:
         return torch.where(network.links & (ages <= self.largest_age), ages, NOTHING)
 
     def _draw(self, step: int) -> tuple[Int[Tensor, "n n"], Bool[Tensor, "n n"]]:
-        """Return delays, and which messages are not lost."""
+        """Return the delays, and which messages are not lost."""
         network, draws = self.network, generator(self.seed, self.purpose, step)
         delays, self._state = network.delay.sample(step, self._state, network.links, draws)
         if not network.delay.covers_every_link:
             delays = torch.where(network.spared, network.reliable_delay, delays)
-        delays = delays.clamp(min=network.reliable_delay)  # nothing is newer than a reliable neighbour's message
+        delays = delays.clamp(min=network.reliable_delay)  # no message is newer than a reliable neighbour's
         if network.loss == 0:
             return delays, network.links
         kept = torch.rand(delays.shape, generator=draws, dtype=torch.float64) >= network.loss
         return delays, network.links & (kept | network.spared)
 
     def _move(self, step: int, delays: Int[Tensor, "n n"], kept: Bool[Tensor, "n n"]) -> None:
-        """Send what is sent periodically, and let arrive what has come to its time."""
+        """Send the periodic messages, and receive those that arrive at this step."""
         sending = kept & (self._period > 1) & (step % self._period == 0)
         self._under_way[step] = torch.where(sending, step + delays, _LATER_THAN_ALL)
         for sent, arrival in self._under_way.items():
@@ -109,12 +104,12 @@ class Arrivals:
         }
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return what `load_state_dict` needs to go on after the last step advanced."""
+        """Return the state after the last step, for `load_state_dict`."""
         state = {"newest": self._newest.clone(), "delay": self._state.clone()}
         return state | {f"under_way.{sent}": arrival.clone() for sent, arrival in self._under_way.items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Go on where `state_dict` was taken. The draws need no state: they depend on the step alone."""
+        """Continue from a `state_dict`. The draws need no state: they depend on the step alone."""
         if state["newest"].shape != self._newest.shape or state["delay"].shape != self._state.shape:
             raise UserError(
                 f"the saved arrivals are for {len(state['newest'])} agents or another kind of delay; "

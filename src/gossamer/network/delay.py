@@ -1,7 +1,7 @@
-"""Delay models: by how many steps the message that arrives now on each link is late.
+"""Delay models: the delay, in steps, of the message that arrives now on each link.
 
-A model is pure. What it remembers between steps is a tensor that the caller carries, and every draw comes
-from the generator it is given. Index [i, k] is the message that agent i hears from agent k.
+A model is pure. The caller keeps its state, a tensor, and passes the random generator. Index [i, k] is the message that
+agent i receives from agent k.
 """
 
 import math
@@ -14,14 +14,17 @@ import torch
 from gossamer.errors import UserError
 from gossamer.shapes import Bool, Int, Tensor
 
-# A geometric delay has no largest value; the tail that is cut off has at most this probability.
+# A geometric delay has no largest value: its tail is cut off where it has at most this probability.
 NEGLIGIBLE = 1e-6
 
-LONGEST = 1_000_000  # steps: messages are kept that long, so memory ends first
+LONGEST = 1_000_000  # steps: messages are kept that long, so memory runs out first
+
+Links = Bool[Tensor, "n n"]
+Sampled = tuple[Int[Tensor, "n n"], Tensor]  # the delays, and the model's new state
 
 
 def no_state() -> Tensor:
-    """Return the state of a model that remembers nothing."""
+    """Return the state of a model without memory."""
     return torch.empty(0, dtype=torch.int64)
 
 
@@ -29,15 +32,14 @@ def steps_until_negligible(probability: float) -> int:
     """Return the smallest m with probability^m <= 1e-6."""
     if probability <= 0.0:
         return 1
-    # The slack keeps 0.1^6 at m = 6: the quotient of the logarithms may lie a rounding error above it.
+    # The slack keeps 0.1^6 at m = 6: the quotient of the logarithms may exceed 6 by a rounding error.
     return math.ceil(math.log(NEGLIGIBLE) / math.log(probability) - 1e-9)
 
 
 class Delay(ABC):
     """A delay model; see the subclasses."""
 
-    # True when the model describes every link itself, so that clusters exempt none.
-    covers_every_link: ClassVar[bool] = False
+    covers_every_link: ClassVar[bool] = False  # True: the delays apply inside clusters too
 
     @property
     @abstractmethod
@@ -46,39 +48,37 @@ class Delay(ABC):
 
     @property
     def typical(self) -> int:
-        """The delay that a run must outlast: the largest one, unless that is rare."""
+        """The largest delay, unless that is rare: a run must last longer."""
         return self.largest
 
-    def start(self, links: Bool[Tensor, "n n"], generator: torch.Generator) -> Tensor:
+    def start(self, links: Links, generator: torch.Generator) -> Tensor:
         """Return the state before step 0."""
         return no_state()
 
     @abstractmethod
-    def sample(
-        self, step: int, state: Tensor, links: Bool[Tensor, "n n"], generator: torch.Generator
-    ) -> tuple[Int[Tensor, "n n"], Tensor]:
+    def sample(self, step: int, state: Tensor, links: Links, generator: torch.Generator) -> Sampled:
         """Return the delay in steps of the message that arrives now, for every pair, and the new state."""
 
-    def late_links(self, links: Bool[Tensor, "n n"]) -> Bool[Tensor, "n n"]:
-        """Return the links on which a message can be late at all."""
+    def late_links(self, links: Links) -> Links:
+        """Return the links on which a message can be late."""
         return links
 
-    def check(self, links: Bool[Tensor, "n n"]) -> None:  # noqa: B027 - most models fit any network
-        """Raise UserError when the model does not fit this network."""
+    def check(self, links: Links) -> None:  # noqa: B027 - most models fit any network
+        """Raise UserError if the model does not fit this network."""
 
     @abstractmethod
     def spec(self) -> str:
-        """Return the text from which `parse_delay` makes this model again."""
+        """Return the text that `parse_delay` reads this model from."""
 
     def as_json(self) -> int | str:
-        """Return a plain value for reports: the text, or for a fixed delay its number."""
+        """Return a plain value for reports: the number of a fixed delay, else the text."""
         text = self.spec()
         return int(text) if text.isdecimal() else text
 
 
 @dataclass(frozen=True)
 class Fixed(Delay):
-    """Every message is late by the same number of steps."""
+    """The same delay for every message."""
 
     steps: int
 
@@ -89,9 +89,7 @@ class Fixed(Delay):
     def largest(self) -> int:
         return self.steps
 
-    def sample(
-        self, step: int, state: Tensor, links: Bool[Tensor, "n n"], generator: torch.Generator
-    ) -> tuple[Int[Tensor, "n n"], Tensor]:
+    def sample(self, step: int, state: Tensor, links: Links, generator: torch.Generator) -> Sampled:
         return torch.full(links.shape, self.steps, dtype=torch.int64), state
 
     def spec(self) -> str:
@@ -100,10 +98,10 @@ class Fixed(Delay):
 
 @dataclass(frozen=True, eq=False)
 class PerLink(Delay):
-    """A constant delay for every link: `matrix[i, k]` steps for what i hears from k."""
+    """A constant delay per link: `matrix[i, k]` steps for messages from k to i."""
 
     matrix: Int[Tensor, "n n"]
-    source: str = "matrix"  # "matrix:FILE" when it came from a file
+    source: str = "matrix"  # "matrix:FILE" if read from a file
 
     covers_every_link: ClassVar[bool] = True
 
@@ -115,15 +113,13 @@ class PerLink(Delay):
         off_diagonal = ~torch.eye(len(self.matrix), dtype=torch.bool)
         return int((self.matrix * off_diagonal).max())
 
-    def sample(
-        self, step: int, state: Tensor, links: Bool[Tensor, "n n"], generator: torch.Generator
-    ) -> tuple[Int[Tensor, "n n"], Tensor]:
+    def sample(self, step: int, state: Tensor, links: Links, generator: torch.Generator) -> Sampled:
         return self.matrix.to(torch.int64), state
 
-    def late_links(self, links: Bool[Tensor, "n n"]) -> Bool[Tensor, "n n"]:
+    def late_links(self, links: Links) -> Links:
         return links & (self.matrix > 0)
 
-    def check(self, links: Bool[Tensor, "n n"]) -> None:
+    def check(self, links: Links) -> None:
         if self.matrix.shape != links.shape:
             raise UserError(
                 f"delay matrix has shape {tuple(self.matrix.shape)} but the network has {len(links)} agents; "
@@ -136,7 +132,7 @@ class PerLink(Delay):
 
 @dataclass(frozen=True)
 class Uniform(Delay):
-    """Every message draws its delay from the whole numbers low..high, both included."""
+    """A delay drawn uniformly from low..high for every message, both included."""
 
     low: int
     high: int
@@ -150,9 +146,7 @@ class Uniform(Delay):
     def largest(self) -> int:
         return self.high
 
-    def sample(
-        self, step: int, state: Tensor, links: Bool[Tensor, "n n"], generator: torch.Generator
-    ) -> tuple[Int[Tensor, "n n"], Tensor]:
+    def sample(self, step: int, state: Tensor, links: Links, generator: torch.Generator) -> Sampled:
         return torch.randint(self.low, self.high + 1, links.shape, generator=generator), state
 
     def spec(self) -> str:
@@ -176,12 +170,10 @@ class Geometric(Delay):
     def typical(self) -> int:
         return round((1.0 - self.p) / self.p)
 
-    def sample(
-        self, step: int, state: Tensor, links: Bool[Tensor, "n n"], generator: torch.Generator
-    ) -> tuple[Int[Tensor, "n n"], Tensor]:
+    def sample(self, step: int, state: Tensor, links: Links, generator: torch.Generator) -> Sampled:
         if self.p == 1.0:
             return torch.zeros(links.shape, dtype=torch.int64), state
-        # torch counts the trials, the successful one included.
+        # torch counts the successful trial too.
         trials = torch.empty(links.shape, dtype=torch.float64).geometric_(self.p, generator=generator)
         return (trials - 1).clamp(max=self.largest).to(torch.int64), state
 
@@ -191,10 +183,10 @@ class Geometric(Delay):
 
 @dataclass(frozen=True)
 class Gilbert(Delay):
-    """A link is good or bad (Gilbert's channel): good turns bad with probability to_bad a step, and back.
+    """Gilbert's channel: a link turns bad with probability to_bad per step, and good again with to_good.
 
-    Every directed link moves on its own and starts from the stationary distribution, in which the share
-    to_bad / (to_bad + to_good) is bad. The state is 1 where the link is bad.
+    Directed links are independent and start from the stationary distribution, in which the share
+    to_bad / (to_bad + to_good) is bad. The state is 1 for a bad link.
     """
 
     to_bad: float
@@ -212,13 +204,11 @@ class Gilbert(Delay):
     def largest(self) -> int:
         return max(self.bad_delay, self.good_delay)
 
-    def start(self, links: Bool[Tensor, "n n"], generator: torch.Generator) -> Tensor:
+    def start(self, links: Links, generator: torch.Generator) -> Tensor:
         share_bad = self.to_bad / (self.to_bad + self.to_good)
         return (torch.rand(links.shape, generator=generator, dtype=torch.float64) < share_bad).to(torch.int64)
 
-    def sample(
-        self, step: int, state: Tensor, links: Bool[Tensor, "n n"], generator: torch.Generator
-    ) -> tuple[Int[Tensor, "n n"], Tensor]:
+    def sample(self, step: int, state: Tensor, links: Links, generator: torch.Generator) -> Sampled:
         bad = state == 1
         delays = torch.where(bad, self.bad_delay, self.good_delay)
         draw = torch.rand(links.shape, generator=generator, dtype=torch.float64)
@@ -231,7 +221,7 @@ class Gilbert(Delay):
 
 
 def check_delay(name: str, steps: int) -> None:
-    """Raise UserError for a negative delay, or one beyond every run."""
+    """Raise UserError for a delay that is negative or too large."""
     if steps < 0:
         raise UserError(f"{name} must be 0 steps or more, got {steps}; use 0 for a link that is never late")
     if steps > LONGEST:
@@ -246,7 +236,7 @@ def check_probability(name: str, value: float) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Scaled(Delay):
-    """Another model's delays times a whole number."""
+    """The delays of another model times a whole number."""
 
     base: Delay
     factor: int
@@ -263,19 +253,17 @@ class Scaled(Delay):
     def typical(self) -> int:
         return self.base.typical * self.factor
 
-    def start(self, links: Bool[Tensor, "n n"], generator: torch.Generator) -> Tensor:
+    def start(self, links: Links, generator: torch.Generator) -> Tensor:
         return self.base.start(links, generator)
 
-    def sample(
-        self, step: int, state: Tensor, links: Bool[Tensor, "n n"], generator: torch.Generator
-    ) -> tuple[Int[Tensor, "n n"], Tensor]:
+    def sample(self, step: int, state: Tensor, links: Links, generator: torch.Generator) -> Sampled:
         delays, state = self.base.sample(step, state, links, generator)
         return delays * self.factor, state
 
-    def late_links(self, links: Bool[Tensor, "n n"]) -> Bool[Tensor, "n n"]:
+    def late_links(self, links: Links) -> Links:
         return self.base.late_links(links)
 
-    def check(self, links: Bool[Tensor, "n n"]) -> None:
+    def check(self, links: Links) -> None:
         self.base.check(links)
 
     def spec(self) -> str:

@@ -1,4 +1,4 @@
-"""Clusters and delay from observed ages: which links are reliable, and how late the others are."""
+"""Clusters and delay, found from observed message ages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ from gossamer.shapes import Bool, Int, Tensor
 
 @dataclass(frozen=True, eq=False)
 class Discovery:
-    """What a broadcast finds out.
+    """The result of a broadcast.
 
     Attributes:
-        clusters: agents that are joined by reliable links.
-        tau: the usual delay of the other links, in steps.
+        clusters: groups of agents joined by reliable links.
+        tau: the typical delay of the other links, in steps.
         reliable: which links are reliable.
     """
 
@@ -39,18 +39,18 @@ def discover(
 ) -> Discovery:
     """Find the clusters in observed ages.
 
-    A direction of a link is reliable when at least `share` of its observations are ages 0..tolerance, and a
-    link when both directions are. Clusters are the connected components of the reliable links. `tau` is the
-    rounded median age of the late messages on the directions that are not reliable, and 0 when there are none.
+    A direction of a link is reliable if at least `share` of its observed ages are 0..tolerance. A link is reliable if
+    both directions are. Clusters are the connected components of the reliable links. `tau` is the rounded median age
+    of the late messages on the other directions, or 0 if there are none.
 
     Args:
-        ages: at each step, for receiver and sender, how old the newest message is; -1 is no message.
+        ages: at each step, for receiver and sender, the age of the newest message; -1 is no message.
         links: who is linked with whom.
         tolerance: the largest age that counts as current.
-        share: of the observations that must be current for a link to be reliable.
-        previous: an earlier discovery: a link that was reliable in it stays so while the share is `leave` or more, so
-            that links at the limit do not change sides all the time.
-        leave: the share below which a link is no longer reliable.
+        share: the share of observations that must be current for a link to be reliable.
+        previous: an earlier discovery. A link that it found reliable stays reliable while its share is at least
+            `leave`, so that links near the limit do not flip back and forth.
+        leave: the share below which a reliable link becomes unreliable.
     """
     if ages.ndim != 3 or ages.shape[1:] != links.shape or not len(ages):
         raise UserError(
@@ -65,20 +65,20 @@ def discover(
     reliable = one_way & one_way.T
     components: Sequence[set[int]] = list(nx.connected_components(nx.from_numpy_array(reliable.numpy())))
     late = ages[:, links & ~one_way]
-    late = late[late > tolerance]  # such a link may be current at times; tau is how late it is when it is late
+    late = late[late > tolerance]  # an unreliable link may be current at times; tau measures it when it is late
     tau = round(float(np.median(late.numpy()))) if len(late) else 0
     return Discovery(tuple(sorted(tuple(sorted(component)) for component in components)), tau, reliable)
 
 
 def broadcast(network: Network, seed: int, steps: int | None = None) -> Discovery:
-    """Let every agent send at every step, watch the ages, and discover the clusters.
+    """Let every agent send at every step, observe the ages, and discover the clusters.
 
-    The first steps are dropped, as many as the largest age: until then some first messages are still under way.
+    The first `largest_age` steps are dropped: some first messages are still under way.
 
     Args:
-        network: whose links are watched.
-        seed: fixes the delays that are drawn.
-        steps: how long to watch; None: twice the largest age and 50.
+        network: the network to observe.
+        seed: the random seed of the delays.
+        steps: the number of steps to observe; None means twice the largest age plus 50.
     """
     arrivals = Arrivals(network, seed, purpose="broadcast")
     if steps is None:

@@ -1,4 +1,4 @@
-"""Graphs of agents 0..n-1: the usual ones by name, any networkx graph, or a file."""
+"""Graphs of agents 0..n-1: common graphs, any networkx graph, or a file."""
 
 import json
 from pathlib import Path
@@ -36,7 +36,7 @@ def star(n: int) -> nx.Graph:
 
 
 def torus(rows: int, columns: int) -> nx.Graph:
-    """Link the agents of a grid with their four neighbours; rows and columns wrap to themselves."""
+    """Link the agents of a grid with their four neighbours; rows and columns wrap around."""
     if min(rows, columns) < 2:
         raise UserError(f"a torus needs 2 rows and 2 columns or more, got {rows}x{columns}; use ring for one row")
     grid = nx.grid_2d_graph(rows, columns, periodic=True)
@@ -70,7 +70,7 @@ def regular(n: int, k: int, seed: int = 0) -> nx.Graph:
 def from_networkx(graph: nx.Graph) -> nx.Graph:
     """Return the links of any undirected graph on agents 0..n-1.
 
-    Nodes that are already numbered 0..n-1 keep their numbers; others are numbered in the graph's order.
+    Nodes numbered 0..n-1 keep their numbers; other nodes are numbered in the graph's order.
     """
     if graph.is_directed():
         raise UserError("the graph is directed but links carry messages both ways; pass graph.to_undirected()")
@@ -88,13 +88,13 @@ def from_networkx(graph: nx.Graph) -> nx.Graph:
 
 
 def adjacency(graph: nx.Graph) -> Bool[Tensor, "n n"]:
-    """Return the links of a graph on nodes 0..n-1 as a mask, False on the diagonal."""
+    """Return the links of a graph on nodes 0..n-1 as a mask."""
     matrix = nx.to_numpy_array(graph, nodelist=range(len(graph)), weight=None)
     return torch.from_numpy(matrix > 0)
 
 
 def check_connected(graph: nx.Graph) -> None:
-    """Raise UserError when some agents can never hear of each other."""
+    """Raise UserError if the graph is not connected."""
     parts = nx.number_connected_components(graph)
     if parts > 1:
         raise UserError(
@@ -111,8 +111,8 @@ def _at_least(name: str, n: int, least: int, remedy: str = "") -> None:
 def read(file: str | Path) -> nx.Graph:
     """Read a graph from .json, .graphml or .edgelist.
 
-    The JSON object has "agents": n and "links": [[i, k], ...]; its optional "clusters" and "delay" (text or matrix) are
-    returned in the attributes of those names in `graph.graph`.
+    The JSON object has "agents": n and "links": [[i, k], ...]. Its optional "clusters" and "delay" (text or matrix) go
+    into `graph.graph`.
     """
     file = Path(file)
     readers = {".json": _read_json, ".graphml": _read_graphml, ".edgelist": _read_edgelist}
@@ -126,13 +126,7 @@ def read(file: str | Path) -> nx.Graph:
 def _read_graphml(file: Path) -> nx.Graph:
     try:
         graph = nx.read_graphml(file)
-    except (
-        OSError,
-        SyntaxError,
-        nx.NetworkXError,
-        KeyError,
-        ValueError,
-    ):  # the XML ParseError is a SyntaxError
+    except (OSError, SyntaxError, nx.NetworkXError, KeyError, ValueError):  # XML's ParseError is a SyntaxError
         raise UserError(f"'{file}' is not a readable GraphML file; write it with networkx.write_graphml") from None
     return from_networkx(_with_whole_numbers(graph))
 
@@ -146,7 +140,7 @@ def _read_edgelist(file: Path) -> nx.Graph:
 
 
 def _with_whole_numbers(graph: nx.Graph) -> nx.Graph:
-    """Sort nodes named by whole numbers: a file lists them in the order in which links mention them."""
+    """Sort nodes that are named by whole numbers: files list them in the order of the links."""
     if not all(str(node).isdecimal() for node in graph):
         return graph
     ordered = nx.empty_graph(sorted(int(node) for node in graph), create_using=type(graph))

@@ -27,7 +27,7 @@ def metropolis(links: Bool[Tensor, "n n"]) -> Float[Tensor, "n n"]:
 def uniform(links: Bool[Tensor, "n n"]) -> Float[Tensor, "n n"]:
     """Return w_ij = 1 / (1 + D) on every link, D the largest degree in its connected component.
 
-    On a complete graph this is 1/N everywhere, and on disjoint cliques it is uniform inside each clique.
+    On a complete graph every weight is 1/N. On disjoint cliques the weights are uniform inside each clique.
     """
     degree = links.sum(dim=1).double()
     largest = torch.zeros_like(degree)
@@ -45,7 +45,7 @@ KINDS = {"metropolis": metropolis, "uniform": uniform}
 
 
 def mixing_matrix(links: Bool[Tensor, "n n"], kind: str, lazy: bool) -> Float[Tensor, "n n"]:
-    """Return the matrix of this kind on these links; lazy gives the positive (I + W) / 2."""
+    """Return the matrix of this kind on these links; lazy gives (I + W) / 2, which is positive definite."""
     if kind not in KINDS:
         raise unknown_name("mixing", kind, KINDS)
     w = KINDS[kind](links)
@@ -55,25 +55,22 @@ def mixing_matrix(links: Bool[Tensor, "n n"], kind: str, lazy: bool) -> Float[Te
 
 
 def renormalised(w: Float[Tensor, "n n"], keep: Bool[Tensor, "n n"]) -> Float[Tensor, "n n"]:
-    """Return the rows of w restricted to `keep` and to the diagonal, each scaled to sum to one.
-
-    The rows are stochastic; the columns in general are not.
-    """
+    """Return w restricted to `keep` and the diagonal, with rows scaled to sum to one; columns may not sum to one."""
     kept = w * (keep | torch.eye(len(w), dtype=torch.bool))
     return kept / kept.sum(dim=1, keepdim=True)
 
 
 @dataclass(frozen=True)
 class AssumptionCheck:
-    """Which clauses hold, the eigenvalues that the bounds use, and what a failure means.
+    """Which clauses of Assumption 2 hold, the eigenvalues that the bounds use, and what a failure means.
 
     Attributes:
         stochastic: clause a, rows and columns sum to one.
-        connected: clause b, agreement is the only fixed point.
+        connected: clause b, consensus is the only fixed point.
         positive: clause c, positive definite.
         e2: second largest eigenvalue (real part).
         slem: second largest absolute value of an eigenvalue.
-        words: a line for each clause that fails.
+        words: one line per clause that fails.
     """
 
     stochastic: bool
@@ -85,7 +82,7 @@ class AssumptionCheck:
 
     @property
     def spectral_gap(self) -> float:
-        """One minus the second largest absolute value: how fast plain mixing agrees."""
+        """One minus the second largest absolute value: the speed of consensus by mixing alone."""
         return 1.0 - self.slem
 
     @property
@@ -103,7 +100,7 @@ def check_assumption_2(matrix: Float[Tensor, "n n"]) -> AssumptionCheck:
     """Check the three clauses on any square matrix, symmetric or not.
 
     Args:
-        matrix: such as the W, W_clip or W_late of a network.
+        matrix: for example W, W_clip or W_late of a network.
     """
     matrix = matrix.double()
     one = torch.ones(len(matrix), dtype=torch.float64)
@@ -138,7 +135,7 @@ def _close(first: Tensor, second: Tensor) -> bool:
 
 
 def _descending(values: Tensor) -> Tensor:
-    # Rounded, with -0 made 0: nobody should read an eigenvalue of -2e-16.
+    # Rounded, and -0 becomes 0, so that no eigenvalue prints as -2e-16.
     return values.sort(descending=True).values.round(decimals=12) + 0.0
 
 

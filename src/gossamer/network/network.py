@@ -1,4 +1,4 @@
-"""The network: who is linked with whom, with what weight, and how late."""
+"""The network: links, mixing weights, delays."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,7 +17,7 @@ from gossamer.shapes import Bool, Float, Int, Tensor
 Clusters = tuple[tuple[int, ...], ...]
 
 CLIP_WEIGHTS = ("rebuilt", "renormalised")
-MOST_LOSS = 0.99  # messages are kept as long as a run of losses may last, which grows beyond bounds at 1
+MOST_LOSS = 0.99  # messages are kept for the longest likely run of losses, which has no bound at 1
 STARTUPS = ("wait", "min", "full")
 
 
@@ -28,18 +28,18 @@ class Network:
     `gm.network` makes one from a text or a graph.
 
     Attributes:
-        links: who is linked with whom: symmetric, nobody with itself.
-        clusters: groups of agents whose links are never late; None: no agent knows of any.
-        delay: how old the message is that arrives, for every link and step.
+        links: who is linked with whom: symmetric, False on the diagonal.
+        clusters: groups of agents whose links are never late; None if no clusters are known.
+        delay: the delay of the message that arrives, for every link and step.
         loss: the probability that a message is lost.
         mixing: the weights of W, "metropolis" or "uniform".
         lazy: whether W is (I + W) / 2.
-        clip_weights: of the clipping step, "rebuilt" on the current links or the row of W "renormalised".
+        clip_weights: weights of the clipping step: "rebuilt" on the current links, or the row of W "renormalised".
         reliable_delay: the delay in steps inside clusters.
-        startup: what an agent holds before a first message can arrive: "wait", "min" or "full".
+        startup: what a late neighbour counts as until its first message arrives: "wait", "min" or "full".
         spec: the text that the network was made from.
-        clusters_given: False when the clusters were discovered.
-        spared_links: the links that delay and loss spare; None: those inside the clusters.
+        clusters_given: False if the clusters were discovered.
+        spared_links: the links without delay and loss; None means those inside the clusters.
     """
 
     links: Bool[Tensor, "n n"]
@@ -84,7 +84,7 @@ class Network:
 
     @cached_property
     def cluster_of(self) -> Int[Tensor, "n"]:
-        """The cluster that each agent is in; without clusters each agent is alone in its own."""
+        """The cluster of each agent; without clusters every agent is a cluster of its own."""
         number = torch.arange(self.num_agents)
         for index, members in enumerate(self.clusters or ()):
             number[list(members)] = index
@@ -98,12 +98,12 @@ class Network:
 
     @cached_property
     def spared(self) -> Bool[Tensor, "n n"]:
-        """The links that delay and loss spare: those inside the clusters that were given."""
+        """The links without delay and loss: those inside the given clusters."""
         return self.links & self.same_cluster if self.spared_links is None else self.spared_links
 
     @cached_property
     def late_links(self) -> Bool[Tensor, "n n"]:
-        """The links that can be late: all that the delay model reaches, less those that clusters spare."""
+        """The links that can be late: those that the delay model covers, except inside clusters."""
         late = self.delay.late_links(self.links)
         return late if self.delay.covers_every_link else late & ~self.spared
 
@@ -125,8 +125,8 @@ class Network:
     def clip_matrix(self, reliable: Bool[Tensor, "n n"]) -> Float[Tensor, "n n"]:
         """Return the weights of the clipping step when exactly these directed links are current.
 
-        "rebuilt" makes the matrix anew on the links that are current in both directions, so that it stays
-        doubly stochastic. "renormalised" scales the row of W over whatever the agent hears.
+        "rebuilt" makes a new matrix on the links that are current in both directions, so it stays doubly stochastic.
+        "renormalised" scales the row of W over the neighbours that are current.
         """
         current = reliable & self.links
         if self.clip_weights == "renormalised":
@@ -134,26 +134,26 @@ class Network:
         return mixing_matrix(current & current.T, self.mixing, self.lazy)
 
     def with_clusters(self, clusters: Clusters) -> "Network":
-        """Return the same network with discovered clusters: the links stay exactly as late as they are."""
+        """Return the same network with discovered clusters; its delays stay the same."""
         return replace(self, clusters=clusters, clusters_given=False, spared_links=self.spared)
 
     def without_delay(self) -> "Network":
-        """Return what a synchronous algorithm sees: the same links, never late and never lossy."""
+        """Return the network of a synchronous algorithm: the same links without delay and loss."""
         return replace(self, delay=Fixed(0), loss=0.0, reliable_delay=0)
 
     def to_json(self) -> dict[str, Any]:
         """Return the network in the file format that `graph.read` takes."""
         document: dict[str, Any] = {"agents": self.num_agents, "links": self.links.triu().nonzero().tolist()}
-        if self.clusters is not None and self.clusters_given:  # discovered ones are found again
+        if self.clusters is not None and self.clusters_given:  # a run discovers the others again
             document["clusters"] = [list(members) for members in self.clusters]
         if isinstance(self.delay, PerLink):
             document["delay"] = self.delay.matrix.tolist()
-        elif not isinstance(self.delay, Trace):  # which stays in a file of its own
+        elif not isinstance(self.delay, Trace):  # a trace stays in its own file
             document["delay"] = self.delay.as_json()
         return document
 
     def describe(self) -> dict[str, Any]:
-        """Return what there is to know about the network as plain values."""
+        """Return a description of the network as plain values."""
         whole, clip = check_assumption_2(self.W), check_assumption_2(self.W_clip)
         late = check_assumption_2(self.W_late)
         return {
@@ -172,7 +172,7 @@ class Network:
         }
 
     def _repr_html_(self) -> str:
-        from gossamer.report.network_picture import to_html  # which draws what is made here
+        from gossamer.report.network_picture import to_html  # report imports this module
 
         return to_html(self)
 

@@ -17,120 +17,24 @@ from gossamer.network.network import Clusters, Network
 from gossamer.network.trace import Trace
 
 DELAYS = {
-    "fixed": "every message is late by this many steps: 20",
-    "uniform": "whole numbers between two, both included: uniform:5,60",
-    "geometric": "arrives at each step with this probability: geometric:0.1",
-    "gilbert": "a link turns bad and good again, with a delay while bad: gilbert:0.05,0.5,40",
-    "trace": "replay of a CSV with step,from,to,delay: trace:FILE",
-    "matrix": "one delay for each link, CSV or .npy: matrix:FILE",
+    "fixed": "the same number of steps for every message: 20",
+    "uniform": "a random whole number in this range, both ends included: uniform:5,60",
+    "geometric": "a message arrives with this probability at each step: geometric:0.1",
+    "gilbert": "links turn bad and good again at random; a bad link has this delay: gilbert:0.05,0.5,40",
+    "trace": "replay of a CSV file with step,from,to,delay: trace:FILE",
+    "matrix": "one delay per link, from a CSV or .npy file: matrix:FILE",
 }
-
-
-def parse_delay(value: Any) -> Delay:
-    """Make a delay model from a text of DELAYS, a number of steps, or a matrix [receiver, sender]."""
-    if isinstance(value, Delay):
-        return value
-    if isinstance(value, str):
-        return _delay_from_text(value.strip())
-    if isinstance(value, bool | np.bool_):
-        raise UserError(f"delay must be a number of steps, got {value}; write 0 or 1")
-    if isinstance(value, int | float | np.number):
-        if not float(value).is_integer():
-            raise UserError(f"delay must be a whole number of steps, got {value}; try {_nearest(value)}")
-        return Fixed(int(value))
-    return PerLink(_matrix(value))
-
-
-def _nearest(value: Any) -> int:
-    number = float(value)
-    return max(0, round(number)) if np.isfinite(number) else 0
-
-
-def _delay_from_text(text: str) -> Delay:
-    if text.lstrip("+-").isdecimal():
-        return Fixed(read_whole("delay", text))
-    kind, _, rest = text.partition(":")
-    if kind not in DELAYS and kind[:1].isdecimal():
-        raise UserError(f"delay must be a whole number of steps, got '{text}'; write it like 20")
-    if kind not in DELAYS:
-        raise unknown_name("delay", kind, DELAYS)
-    if not rest:
-        raise UserError(f"delay '{text}' lacks its parameters; write it like {_example(kind)}")
-    if kind == "trace":
-        return Trace(rest)
-    if kind == "matrix":
-        return PerLink(_read_matrix(Path(rest)), source=f"matrix:{rest}")
-    return _from_numbers(kind, text, rest.split(","))
-
-
-def _from_numbers(kind: str, text: str, parts: list[str]) -> Delay:
-    def whole(index: int) -> int:
-        return read_whole(f"number {index + 1} of delay '{text}'", parts[index])
-
-    def real(index: int) -> float:
-        return read_number(f"number {index + 1} of delay '{text}'", parts[index])
-
-    match kind, len(parts):
-        case "fixed", 1:
-            return Fixed(whole(0))
-        case "uniform", 2:
-            return Uniform(whole(0), whole(1))
-        case "geometric", 1:
-            return Geometric(real(0))
-        case "gilbert", 3:
-            return Gilbert(real(0), real(1), whole(2))
-        case "gilbert", 4:
-            return Gilbert(real(0), real(1), whole(2), whole(3))
-    raise UserError(f"delay '{text}' has {len(parts)} numbers; write it like {_example(kind)}")
-
-
-def _example(kind: str) -> str:
-    return DELAYS[kind].rpartition(" ")[2]
-
-
-def _read_matrix(path: Path) -> torch.Tensor:
-    try:
-        if path.suffix == ".npy":
-            return _matrix(np.load(path, allow_pickle=False))
-        lines = path.read_text(encoding="utf-8").splitlines()
-        return _matrix([[float(value) for value in line.split(",")] for line in lines if line.strip()])
-    except OSError as error:
-        raise UserError(f"cannot read delay matrix '{path}' ({error.strerror}); check the path") from None
-    except UserError as error:
-        raise UserError(f"'{path}': {error}") from None
-    except ValueError:
-        raise UserError(
-            f"'{path}' is no delay matrix; write whole numbers with commas between them, a row for each agent"
-        ) from None
-
-
-def _matrix(value: Any) -> torch.Tensor:
-    try:
-        numbers = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise UserError(
-            f"delay {value!r:.60} is no number of steps, text or square matrix; write it like 20 or uniform:5,60"
-        ) from None
-    if numbers.ndim != 2 or numbers.shape[0] != numbers.shape[1] or not numbers.size:
-        raise UserError(f"delay matrix has shape {numbers.shape}; it must be square, a row for each agent")
-    broken = ~np.isfinite(numbers) | (numbers != np.floor(numbers))
-    if broken.any():
-        raise UserError(f"delay matrix holds {numbers[broken][0]}; delays are whole numbers of steps, so round it")
-    return torch.from_numpy(numbers.astype(np.int64))
-
-
-__all__ = ["DELAYS", "NETWORKS", "network", "parse_clusters", "parse_delay"]
 
 NETWORKS = {
     "complete": "every pair of agents is linked: complete:8",
     "ring": "each agent is linked with the two next to it: ring:8",
-    "path": "a ring without the link that closes it: path:5",
+    "path": "a ring without its last link: path:5",
     "star": "agent 0 is linked with all others: star:6",
     "torus": "a grid whose rows and columns wrap around: torus:4x4",
     "exponential": "links at distance 1, 2, 4, 8, …: exponential:16",
     "random": "each pair is linked with probability p: random:20,p=0.3,seed=1",
     "regular": "k random links for each agent: regular:12,k=3",
-    "clusters": "complete, with reliable clusters of these sizes: clusters:3,5",
+    "clusters": "complete graph with reliable clusters of these sizes: clusters:3,5",
     "paper-1": "the paper's 8 agents, clusters:3,5: paper-1",
     "paper-2": "the paper's 5 agents, clusters:3,2: paper-2",
     "paper-3": "the paper's 20 agents, clusters:6,6,6,2: paper-3",
@@ -163,18 +67,19 @@ def network(
     reliable_delay: int = 0,
     startup: str = "wait",
 ) -> Network:
-    """Make a network from a text of NETWORKS or a networkx graph.
+    """Make a network from a text as in NETWORKS, or from a networkx graph.
 
     Args:
-        spec: such as "ring:8", or any undirected networkx graph.
-        delay: whatever `parse_delay` takes; None means the file's own delay matrix, or 0.
+        spec: a text such as "ring:8", or any undirected networkx graph.
+        delay: a number of steps, a text such as "uniform:5,60", or a matrix; None means the file's own delay, or 0.
         clusters: sizes "3,5" of consecutive agents, or groups "0,1,2/3,4"; None means the spec's own.
         loss: the probability that a message is lost, for links outside the clusters.
         mixing: "metropolis" or "uniform" weights.
         lazy: use (I + W) / 2, which is always positive definite.
-        clip_weights: of the clipping step, "rebuilt" on the current links or the row of W "renormalised".
+        clip_weights: weights of the clipping step: "rebuilt" on the current links, or the row of W "renormalised".
         reliable_delay: the delay in steps inside clusters.
-        startup: what an agent holds before a first message can arrive: "wait", "min" or "full".
+        startup: what a late neighbour counts as until its first message arrives: "wait" (nothing), "min" (its message
+            of step 0, at age t), "full" (its message of step 0, at the full delay).
     """
     made, own_clusters, own_delay = _from_text(spec) if isinstance(spec, str) else (graph.from_networkx(spec), None, 0)
     return Network(
@@ -282,3 +187,96 @@ def _consecutive(sizes: list[int], num_agents: int) -> Clusters:
         )
     ends = list(accumulate(sizes))
     return tuple(tuple(range(end - size, end)) for size, end in zip(sizes, ends, strict=True))
+
+
+def parse_delay(value: Any) -> Delay:
+    """Make a delay model from a text as in DELAYS, a number of steps, or a matrix [receiver, sender]."""
+    if isinstance(value, Delay):
+        return value
+    if isinstance(value, str):
+        return _delay_from_text(value.strip())
+    if isinstance(value, bool | np.bool_):
+        raise UserError(f"delay must be a number of steps, got {value}; write 0 or 1")
+    if isinstance(value, int | float | np.number):
+        if not float(value).is_integer():
+            raise UserError(f"delay must be a whole number of steps, got {value}; try {_nearest(value)}")
+        return Fixed(int(value))
+    return PerLink(_matrix(value))
+
+
+def _nearest(value: Any) -> int:
+    number = float(value)
+    return max(0, round(number)) if np.isfinite(number) else 0
+
+
+def _delay_from_text(text: str) -> Delay:
+    if text.lstrip("+-").isdecimal():
+        return Fixed(read_whole("delay", text))
+    kind, _, rest = text.partition(":")
+    if kind not in DELAYS and kind[:1].isdecimal():
+        raise UserError(f"delay must be a whole number of steps, got '{text}'; write it like 20")
+    if kind not in DELAYS:
+        raise unknown_name("delay", kind, DELAYS)
+    if not rest:
+        raise UserError(f"delay '{text}' lacks its parameters; write it like {_example(kind)}")
+    if kind == "trace":
+        return Trace(rest)
+    if kind == "matrix":
+        return PerLink(_read_matrix(Path(rest)), source=f"matrix:{rest}")
+    return _from_numbers(kind, text, rest.split(","))
+
+
+def _from_numbers(kind: str, text: str, parts: list[str]) -> Delay:
+    def whole(index: int) -> int:
+        return read_whole(f"number {index + 1} of delay '{text}'", parts[index])
+
+    def real(index: int) -> float:
+        return read_number(f"number {index + 1} of delay '{text}'", parts[index])
+
+    match kind, len(parts):
+        case "fixed", 1:
+            return Fixed(whole(0))
+        case "uniform", 2:
+            return Uniform(whole(0), whole(1))
+        case "geometric", 1:
+            return Geometric(real(0))
+        case "gilbert", 3:
+            return Gilbert(real(0), real(1), whole(2))
+        case "gilbert", 4:
+            return Gilbert(real(0), real(1), whole(2), whole(3))
+    raise UserError(f"delay '{text}' has {len(parts)} numbers; write it like {_example(kind)}")
+
+
+def _example(kind: str) -> str:
+    return DELAYS[kind].rpartition(" ")[2]
+
+
+def _read_matrix(path: Path) -> torch.Tensor:
+    try:
+        if path.suffix == ".npy":
+            return _matrix(np.load(path, allow_pickle=False))
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return _matrix([[float(value) for value in line.split(",")] for line in lines if line.strip()])
+    except OSError as error:
+        raise UserError(f"cannot read delay matrix '{path}' ({error.strerror}); check the path") from None
+    except UserError as error:
+        raise UserError(f"'{path}': {error}") from None
+    except ValueError:
+        raise UserError(
+            f"'{path}' is no delay matrix; write whole numbers with commas between them, a row for each agent"
+        ) from None
+
+
+def _matrix(value: Any) -> torch.Tensor:
+    try:
+        numbers = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise UserError(
+            f"delay {value!r:.60} is no number of steps, text or square matrix; write it like 20 or uniform:5,60"
+        ) from None
+    if numbers.ndim != 2 or numbers.shape[0] != numbers.shape[1] or not numbers.size:
+        raise UserError(f"delay matrix has shape {numbers.shape}; it must be square, a row for each agent")
+    broken = ~np.isfinite(numbers) | (numbers != np.floor(numbers))
+    if broken.any():
+        raise UserError(f"delay matrix holds {numbers[broken][0]}; delays are whole numbers of steps, so round it")
+    return torch.from_numpy(numbers.astype(np.int64))

@@ -1,4 +1,4 @@
-"""Recorded delays: replay of a measured network."""
+"""Recorded delays: the replay of a measured network."""
 
 import csv
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ from typing import ClassVar
 import torch
 
 from gossamer.errors import UserError
-from gossamer.network.delay import Delay, check_delay
-from gossamer.shapes import Bool, Int, Tensor
+from gossamer.network.delay import Delay, Links, Sampled, check_delay
+from gossamer.shapes import Int, Tensor
 
 HEADER = ["step", "from", "to", "delay"]
 
@@ -19,19 +19,18 @@ TraceRow = tuple[int, int, int, int]
 
 @dataclass(frozen=True, eq=False)
 class Trace(Delay):
-    """The recorded age of the newest message on link from->to at a step, one (step, from, to, delay) a row.
+    """The recorded age of the newest message on each link, one row (step, from, to, delay) per observation.
 
-    `recorded` is a CSV file with that header, or the rows themselves. Between two rows of a link the last
-    value is held, and before its first row the first one. A link that is never named is never late. After
-    the last recorded step of the whole trace the replay starts again from step 0.
-
-    An agent keeps the newest message it has, so where the record jumps up the age grows by one a step.
+    `recorded` is a CSV file with that header, or the rows. A link keeps its last value until its next row; before its
+    first row it has that row's value. A link without rows is never late. After the last recorded step the replay
+    starts again from step 0. An agent keeps the newest message, so after a jump in the record its age grows by one per
+    step.
     """
 
     recorded: str | Path | Sequence[Sequence[int]]
     rows: tuple[TraceRow, ...] = field(init=False, repr=False)
     period: int = field(init=False, repr=False)  # steps after which the replay starts again
-    # The links that are named, and per link one stretch of `keys` (link * period + step, ascending).
+    # The links with rows; each has one stretch of `keys` (link * period + step, ascending).
     _pairs: Int[Tensor, "m 2"] = field(init=False, repr=False)
     _firsts: Int[Tensor, "m"] = field(init=False, repr=False)
     _keys: Int[Tensor, "r"] = field(init=False, repr=False)
@@ -69,16 +68,14 @@ class Trace(Delay):
     def largest(self) -> int:
         return int(self._delays.max())
 
-    def sample(
-        self, step: int, state: Tensor, links: Bool[Tensor, "n n"], generator: torch.Generator
-    ) -> tuple[Int[Tensor, "n n"], Tensor]:
+    def sample(self, step: int, state: Tensor, links: Links, generator: torch.Generator) -> Sampled:
         now = torch.arange(len(self._pairs)) * self.period + step % self.period
         last = torch.searchsorted(self._keys, now, right=True) - 1
         delays = torch.zeros(links.shape, dtype=torch.int64)
         delays[self._pairs[:, 0], self._pairs[:, 1]] = self._delays[torch.maximum(last, self._firsts)]
         return delays, state
 
-    def late_links(self, links: Bool[Tensor, "n n"]) -> Bool[Tensor, "n n"]:
+    def late_links(self, links: Links) -> Links:
         late = torch.zeros_like(links)
         for _, sender, receiver, delay in self.rows:
             late[receiver, sender] |= delay > 0
@@ -88,7 +85,7 @@ class Trace(Delay):
         """Return the rows in the file format that `trace:FILE` reads."""
         return "".join(",".join(map(str, row)) + "\n" for row in [tuple(HEADER), *self.rows])
 
-    def check(self, links: Bool[Tensor, "n n"]) -> None:
+    def check(self, links: Links) -> None:
         for receiver, sender in self._pairs.tolist():
             if max(receiver, sender) >= len(links) or not links[receiver, sender]:
                 raise UserError(
