@@ -1,11 +1,11 @@
 """The contract between an algorithm and the engine that runs it.
 
-An algorithm is a frozen dataclass of hyper-parameters with one pure function, `step`. Agents are rows: `a` agents
-are updated from what they heard of `n` agents. The simulator calls with a = n = N, a process that runs one agent
-with a = 1. The algorithm declares what a message carries, what it keeps between steps and what it needs of its own
-past; bytes sent, histories and checkpoints follow from that declaration, and no engine knows an algorithm by name.
+An algorithm is a frozen dataclass of hyper-parameters with one pure function, `step`. Agents are rows: `a` agents are
+updated from the messages of `n` agents. The simulator calls with a = n = N, a process that runs one agent with a = 1.
+The algorithm declares what a message contains, what it keeps between steps and how much of its own past it needs.
+Bytes sent, histories and checkpoints follow from that declaration; no engine knows an algorithm by name.
 
-One step is: the gradient; `send`, what goes out; the messages move; `step`, the next states from what was heard.
+One step: the gradient; `send` makes the message; messages travel; `step` returns the next states.
 """
 
 import enum
@@ -21,12 +21,12 @@ from gossamer.shapes import Bool, Float, Int, Shaped, Tensor
 
 
 class Past(enum.Enum):
-    """How far an algorithm looks back at the agent's own states.
+    """How much of its own past an algorithm needs.
 
     Attributes:
-        NONE: not at all.
-        STATE: the own state at the age of each late message.
-        WINDOW: that, and the sum of the own states since then.
+        NONE: nothing.
+        STATE: the agent's own state at the age of each late message.
+        WINDOW: that state, and the sum of its own states since then.
     """
 
     NONE = "none"
@@ -36,7 +36,7 @@ class Past(enum.Enum):
 
 @runtime_checkable
 class Evaluate(Protocol):
-    """Further evaluations of the agents' losses at step t, for the rules that ask for them in `needs`."""
+    """Further evaluations of the agents' losses at step t, for rules that name them in `needs`."""
 
     def loss(self, x: Float[Tensor, "a d"]) -> Float[Tensor, " a"]:
         """Return each agent's loss at x on the batch of this step."""
@@ -50,13 +50,13 @@ class Evaluate(Protocol):
 
 @dataclass(frozen=True)
 class Place:
-    """Where the updated agents stand.
+    """The place of the updated agents in the network.
 
     Attributes:
-        network: who is linked with whom.
-        agents: the updated agents' numbers.
-        share: the size of an agent's data over the mean size: 1 when all have the same.
-        senders: whose messages the n rows of an inbox are; None: all agents'.
+        network: the network.
+        agents: the numbers of the updated agents.
+        share: the size of an agent's data over the mean size: 1 if all have the same.
+        senders: the agents whose messages are the n rows of an inbox; None means all agents.
     """
 
     network: Network
@@ -65,12 +65,12 @@ class Place:
     senders: Int[Tensor, " n"] | None = None
 
     def among(self, matrix: Shaped[Tensor, "all all"]) -> Shaped[Tensor, "a n"]:
-        """Return the part of a matrix over all agents that lies between the updated ones and the senders."""
+        """Return the rows of the updated agents and the columns of the senders of a matrix over all agents."""
         rows = matrix[self.agents]
         return rows if self.senders is None else rows[:, self.senders]
 
     def row_of(self, sender: int) -> int | None:
-        """Return where an agent's messages lie in an inbox; None where it is no sender."""
+        """Return the inbox row of an agent's messages, or None if it is no sender."""
         if self.senders is None:
             return sender
         found = (self.senders == sender).nonzero()
@@ -79,21 +79,21 @@ class Place:
 
 @dataclass(frozen=True)
 class Own:
-    """What the updated agents know of themselves at step t.
+    """The updated agents' own values at step t.
 
     Attributes:
         x: their states.
-        g: gradients of the mini-batch loss alone.
-        v: the local optimiser's directions: g for plain SGD.
+        g: gradients of the mini-batch loss, without weight decay and momentum.
+        v: directions of the local optimiser; g for plain SGD.
         lr: the learning rate of this step.
         t: the number of the step.
         segments: lengths of the parameter tensors inside a row.
-        previous: x at t - 1, when the past is kept.
-        evaluate: further evaluations of the loss, for rules that ask for them in `needs`.
-        place: where the agents stand in the network.
-        state: what the rule keeps, one row an agent.
-        momentum: of the local optimiser, 0 for one that remembers nothing.
-        sent: in `step`, what `send` has returned.
+        previous: x at t - 1, if the past is kept.
+        evaluate: further evaluations of the loss, for rules that name them in `needs`.
+        place: the agents' place in the network.
+        state: what the rule keeps between steps, one row per agent.
+        momentum: the momentum of the local optimiser; 0 without.
+        sent: in `step`, what `send` returned.
     """
 
     x: Float[Tensor, "a d"]
@@ -112,15 +112,15 @@ class Own:
 
 @dataclass(frozen=True)
 class Late:
-    """The late messages of one age: with one delay in the network there is one such group.
+    """The late messages of one age. A network with one fixed delay has one such group.
 
     Attributes:
         age: how many steps old the messages are.
-        weights: W where agent i holds a message of this age of agent k, else 0.
+        weights: the weights of W where agent i holds a message of this age from agent k, else 0.
         message: the parts of the messages, by name; "x" are the states.
-        own: the agents' own message of t - age, if it is kept.
-        drift: the sum over r < age of x_i(t - age + r) - x_i(t - age), if asked for.
-        new: which of these messages agents did not hold a step ago.
+        own: the agents' own message of step t - age, if it is kept.
+        drift: the sum over r < age of x_i(t - age + r) - x_i(t - age), if the rule needs it.
+        new: which of these messages arrived since the last step.
     """
 
     age: int
@@ -138,14 +138,14 @@ class Late:
 
 @dataclass(frozen=True)
 class Inbox:
-    """What was heard: the states of reliable neighbours, and the late messages grouped by age.
+    """The messages that agents hold: current ones of reliable neighbours, and late ones grouped by age.
 
     Attributes:
         fresh: the states of reliable neighbours.
-        late: the late messages, one group an age.
+        late: the late messages, one group per age.
         message: all parts of the reliable neighbours' messages, by name, x included.
         own: the agents' own message of the same step.
-        new: which of the reliable neighbours' messages agents did not hold a step ago.
+        new: which of the reliable neighbours' messages arrived since the last step.
     """
 
     fresh: Float[Tensor, "n d"]
@@ -157,15 +157,15 @@ class Inbox:
 
 @dataclass(frozen=True)
 class Weights:
-    """Mixing weights of the links that are current at this step; an agent's own weight stands apart.
+    """Mixing weights of the links that are current at this step, and of the agent itself.
 
     Attributes:
-        own: W's weight of the agent itself.
-        fresh: W's weights of its current neighbours.
-        mass: the part of W's row that was heard at all: own + fresh + late. It is 1 unless a neighbour has sent
-            nothing yet, and dividing by it lets every row sum to one.
-        clip_own: the clipping matrix's weight of the agent itself.
-        clip_fresh: the clipping matrix's weights of its current neighbours.
+        own: weight of the agent itself in W.
+        fresh: weights of its current neighbours in W.
+        mass: the sum own + fresh + late. It is 1 unless no message of some neighbour has arrived yet; divided by it,
+            every row sums to one.
+        clip_own: weight of the agent itself in the clipping matrix.
+        clip_fresh: weights of its current neighbours in the clipping matrix.
     """
 
     own: Float[Tensor, " a"]
@@ -175,7 +175,7 @@ class Weights:
     clip_fresh: Float[Tensor, "a n"]
 
     def to(self, like: Tensor) -> "Weights":
-        """Return the weights with another tensor's type and device."""
+        """Return the weights with the type and device of another tensor."""
         return Weights(*(getattr(self, part.name).to(like) for part in fields(self)))
 
 
@@ -184,7 +184,7 @@ class Noise:
     """Uniform numbers in [0, 1) drawn by the engine.
 
     Attributes:
-        agent: one number an agent.
+        agent: one number per agent.
         network: one number that all agents share.
     """
 
@@ -194,13 +194,13 @@ class Noise:
 
 @dataclass(frozen=True)
 class Update:
-    """What a step returns.
+    """The result of a step.
 
     Attributes:
         x: the next states.
-        predict: for rules that choose, the share of predicting in each agent's step; NaN for an agent that had no late
-            message, hence nothing to choose.
-        state: what `Own.state` will be at the next step.
+        predict: for rules that predict or clip, the share of predicting in each agent's step; NaN for an agent without
+            late messages.
+        state: `Own.state` of the next step.
     """
 
     x: Float[Tensor, "a d"]
@@ -212,12 +212,12 @@ class Update:
 class Algorithm(ABC):
     """Base of every rule: a frozen dataclass of hyper-parameters with one pure function, `step`.
 
-    What a rule declares besides says what is sent, kept and remembered for it.
+    The other members declare what a message contains and what the engine keeps for the rule.
 
     Attributes:
-        name: under which the rule is registered.
-        waits: whether it is synchronous: it waits for its neighbours, so that nothing is ever late.
-        hears_late: False where late links need not be served at all.
+        name: the name under which the rule is registered.
+        waits: True for a synchronous rule: it waits for its neighbours, so no message is late.
+        hears_late: False if the rule ignores late links, so nothing is sent over them.
         gradient_at: where the local gradient is taken: the agent's "own" point, or the "mixed" one.
     """
 
@@ -227,56 +227,56 @@ class Algorithm(ABC):
 
     gradient_at: str = option(
         "own",
-        "where the local gradient is taken: the agent's own point, or the mixed one",
+        "point at which the local gradient is taken: the agent's own, or the mixed one",
         choices=("own", "mixed"),
     )
 
     @property
     def message(self) -> tuple[str, ...]:
-        """What a neighbour sends: x (state), g (loss gradient), v (local direction), and names from `send`."""
+        """The parts of a message: x (state), g (loss gradient), v (local direction), and names from `send`."""
         return ("x",)
 
     @property
     def message_across(self) -> tuple[str, ...]:
-        """What is sent to neighbours outside of the cluster, where that is less."""
+        """The parts sent to neighbours outside the cluster, if fewer."""
         return self.message
 
     @property
     def numbers(self) -> frozenset[str]:
-        """Parts of a message that are one number, [a, 1], and no vector."""
+        """The parts of a message that are one number, [a, 1], not a vector."""
         return frozenset()
 
     @property
     def totals(self) -> frozenset[str]:
-        """Parts of a message that are running totals. They outgrow float32, so they are float64.
+        """The parts of a message that are running totals, kept in float64.
 
-        From two totals a receiver knows what was added in between, however many messages were lost.
+        The difference of two totals is what was added in between, however many messages were lost.
         """
         return frozenset()
 
     @property
     def period(self) -> int:
-        """Steps from one message to the next: agents send at its multiples."""
+        """Steps between two messages: agents send at multiples of it."""
         return 1
 
     @property
     def period_inside(self) -> int:
-        """The same inside the clusters."""
+        """The period inside clusters."""
         return self.period
 
     @property
     def past(self) -> Past:
-        """How far back the rule needs its own states."""
+        """How much of its own past the rule needs."""
         return Past.NONE
 
     @property
     def needs(self) -> frozenset[str]:
-        """Names of the `Evaluate` methods the rule calls."""
+        """Names of the `Evaluate` methods that the rule calls."""
         return frozenset({"gradient"} if self.gradient_at == "mixed" else ())
 
     @property
     def votes(self) -> bool:
-        """Whether agents decide together at every step: then only an engine that steps all of them can run the rule."""
+        """Whether all agents decide together at every step; only the simulator can run such a rule."""
         return False
 
     @property
@@ -285,30 +285,30 @@ class Algorithm(ABC):
         return False
 
     def start(self, x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
-        """Return what the rule keeps between steps, before step 0: named tensors with one row an agent."""
+        """Return what the rule keeps between steps, as of step 0: named tensors with one row per agent."""
         return {}
 
     def send(self, own: Own) -> dict[str, Float[Tensor, "a _"]]:
-        """Return what goes into a message besides x, g and v. Pure, as `step` is."""
+        """Return the parts of the message besides x, g and v. Pure, like `step`."""
         return {}
 
     @abstractmethod
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
-        """Return the agents' next states. Pure: no randomness, no I/O, inputs left as they are.
+        """Return the agents' next states. Pure: no randomness, no I/O, inputs unchanged.
 
         Args:
-            own: what the updated agents know of themselves.
-            inbox: what they hold of their neighbours.
-            weights: of those whose message is current.
-            noise: random numbers, for rules that ask for them in `draws`.
+            own: the updated agents' own values.
+            inbox: the messages that they hold.
+            weights: mixing weights of the current links.
+            noise: random numbers, if `draws` is True.
         """
 
     def check(self, network: Network) -> str | None:
-        """Return one line of warning when this network looks unstable; refuse one that the rule cannot work on."""
+        """Return a one-line warning if the rule looks unstable on this network; raise UserError if it cannot work."""
         return None
 
     def check_local(self, *, plain: bool) -> None:
-        """Refuse a local optimiser that the rule cannot work with; `plain` is SGD with nothing added."""
+        """Raise UserError for a local optimiser that does not fit; `plain` is SGD without momentum and weight decay."""
         if self.gradient_at == "mixed" and not plain:
             raise UserError(
                 "gradient_at=mixed takes its gradient after the local optimiser has run, so it needs plain SGD; "
@@ -316,10 +316,7 @@ class Algorithm(ABC):
             )
 
     def descend(self, own: Own, mixed: Float[Tensor, "a d"]) -> Float[Tensor, "a d"]:
-        """Return mixed - eta * v, with the direction taken at the point that `gradient_at` names.
-
-        `mixed` must be the caller's own, as what the ways of mixing return: it is changed in place.
-        """
+        """Return mixed - eta * v, with v taken at the point that `gradient_at` names. Changes `mixed` in place."""
         if self.gradient_at == "own":
             return mixed.sub_(own.v, alpha=own.lr)
         assert own.evaluate is not None

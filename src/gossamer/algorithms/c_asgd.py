@@ -1,4 +1,4 @@
-"""C-ASGD, the clipping step alone (Algorithm 1, line 7): late neighbours are ignored.
+"""C-ASGD: the clipping step of the PC-ASGD paper (Algorithm 1, line 7). Late neighbours are ignored.
 
 x_i(t+1) = sum_{j in R} w~_ij x_j(t) - eta v_i(t)
 """
@@ -15,7 +15,7 @@ from gossamer.algorithms.steps import mix_reliable
 @register("c-asgd")
 @dataclass(frozen=True, kw_only=True)
 class CAsgd(Algorithm):
-    """C-ASGD: clips late neighbours away and mixes inside the reliable cluster only."""
+    """C-ASGD: ignores late neighbours and mixes only with reliable ones."""
 
     hears_late = False
 

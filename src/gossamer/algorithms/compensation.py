@@ -1,11 +1,11 @@
-"""The delay-compensated gradient: an estimate of what a late neighbour did since it sent its message.
+"""The delay-compensated gradient: an estimate of a late neighbour's steps since it sent its message.
 
 Paper, Eq. (2), with the sum over r outside as in the appendix:
 
     g_dc_k = sum_{r=0}^{tau-1} [ v_k + h_k * (x_i(t - tau + r) - x_i(t - tau)) ],     h_k = lam g_k * g_k
 
-The displacement is the receiver's own, the same for every sender k. It leaves the weighted sum over k, so that
-two products and one window sum do, whatever tau is:
+The displacement is the receiver's own and the same for every sender k, so it leaves the weighted sum over k. Two
+products and one window sum suffice for any tau:
 
     sum_k w_ik g_dc_k = tau (W' v)_i + (W' h)_i * drift_i,     drift_i = sum_r x_i(t - tau + r) - tau x_i(t - tau)
 """
@@ -41,27 +41,26 @@ class Compensated(Algorithm):
     )
     horizon: str = option(
         "sum",
-        "which r are counted: sum (all), mean, last (r = tau-1), none (no compensation), "
+        "terms r of the sum: sum (all), mean, last (r = tau-1), none (no compensation), "
         "public-code (curvature times x_i(t) - x_i(t-tau), no first-order term)",
         choices=("sum", "mean", "last", "none", "public-code"),
     )
     self_consistent: bool = option(
-        False, "use the sender's own predicted displacement, in closed form, instead of the receiver's"
+        False, "use the sender's predicted displacement, in closed form, instead of the receiver's"
     )
     curvature: str = option(
         "loss",
-        "the gradient that is squared: loss = without weight decay and momentum, coupled = the sent direction",
+        "gradient to square: loss = without weight decay and momentum, coupled = the sent direction",
         choices=("loss", "coupled"),
     )
     source: str = option(
         "sent",
         "who computes the late gradient: sent = the neighbour (twice the traffic), "
-        "recompute = the receiver, on its own batch (one more backward pass a late neighbour)",
+        "recompute = the receiver, on its own batch (one more backward pass per late neighbour)",
         choices=("sent", "recompute"),
     )
 
     def __post_init__(self) -> None:
-        """Check what the types cannot say."""
         if not 0 <= self.lam < float("inf"):
             raise UserError(f"lam must be 0 or more and finite, got {self.lam}; the paper uses 1")
         if self.self_consistent and self.horizon != "sum":
@@ -69,7 +68,7 @@ class Compensated(Algorithm):
 
     @property
     def message(self) -> tuple[str, ...]:
-        """The state, the direction, and the bare gradient where the curvature is taken from it."""
+        """The state, the direction, and the loss gradient if the curvature needs it."""
         if self.horizon == "none" or self.source == "recompute":
             return ("x",)
         first_order = () if self.horizon == "public-code" else ("v",)
@@ -78,19 +77,18 @@ class Compensated(Algorithm):
 
     @property
     def past(self) -> Past:
-        """The window sum only where the horizon sums over it."""
+        """The window sum, only if the horizon sums over it."""
         if not self.lam or self.horizon == "none" or self.self_consistent:
             return Past.NONE
         return Past.WINDOW if self.horizon in ("sum", "mean") else Past.STATE
 
     @property
     def needs(self) -> frozenset[str]:
-        """A gradient of the own loss at the neighbour's state, when it is recomputed."""
+        """With source=recompute, a gradient at the neighbour's state."""
         recompute = self.source == "recompute" and self.horizon != "none"
         return super().needs | ({"gradient"} if recompute else set())
 
     def check_local(self, *, plain: bool) -> None:
-        """Recomputed gradients know nothing of the sender's momentum."""
         super().check_local(plain=plain)
         if self.source == "recompute" and not plain:
             raise UserError(
@@ -98,7 +96,7 @@ class Compensated(Algorithm):
             )
 
     def compensation(self, own: Own, late: Late) -> Float[Tensor, "a d"] | None:
-        """Return sum_k w_ik g_dc_k over the messages of one age, or None when there is no compensation."""
+        """Return sum_k w_ik g_dc_k over the messages of one age, or None without compensation."""
         if self.horizon == "none" or (self.horizon == "public-code" and not self.lam):
             return None
         first, curvature = self._weighted_sums(own, late)
@@ -110,7 +108,7 @@ class Compensated(Algorithm):
 
     def _weighted_sums(self, own: Own, late: Late) -> tuple[Float[Tensor, "a d"], Float[Tensor, "a d"] | None]:
         """Return the weighted sums over the senders of the first-order term and of the curvature h."""
-        # Constant factors go into the weights, which are small.
+        # Constant factors multiply the weights, which are small.
         w, w_h = self._first_factor(late.age) * late.weights, self._curvature_factor * late.weights
         if self.source == "sent":
             v = late.message.get("v", late.message.get("g"))
@@ -141,7 +139,7 @@ class Compensated(Algorithm):
     def _sender_terms(
         self, v: Float[Tensor, "m d"], g: Float[Tensor, "m d"], lr: float, age: int
     ) -> tuple[Float[Tensor, "m d"], Float[Tensor, "m d"] | None]:
-        """Return what each sender contributes, less factors: the first order, and h where a displacement follows."""
+        """Return each sender's terms without factors: the first-order term, and h if a displacement multiplies it."""
         squared = self._curvature(g if self.curvature == "loss" else v) if self.lam else None
         if not self.self_consistent:
             return v, squared
@@ -154,7 +152,7 @@ class Compensated(Algorithm):
         return square / torch.sqrt(square + 1e-7) if self.lam_form == "adaptive" else square
 
     def _displacement(self, own: Own, late: Late) -> Float[Tensor, "a d"]:
-        """Return how far the receiver itself moved, summed over the horizon."""
+        """Return the receiver's own displacement, summed over the horizon."""
         if self.horizon in ("sum", "mean"):
             assert late.drift is not None
             return late.drift if self.horizon == "sum" else late.drift / late.age

@@ -1,9 +1,9 @@
-"""D-ASGD, the paper's baseline: late states are averaged as if they were current.
+"""D-ASGD: the baseline of the PC-ASGD paper. Late states are averaged as if they were current.
 
     x_i(t+1) = sum_{j in R} w_ij x_j(t) + sum_{k in R^c} w_ik x_k(t - tau) - eta v_i(t)
 
-Averaging with the past holds every agent back: on a linear objective the pace is eta / (1 + tau * b), b being
-the weight of the late links.
+Old states slow every agent down: on a linear objective the pace is eta / (1 + tau * b), where b is the weight of the
+late links.
 """
 
 from dataclasses import dataclass
@@ -19,5 +19,5 @@ class DAsgd(Algorithm):
     """D-ASGD: mixes late states as if they were current; the paper's baseline."""
 
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
-        """Return the mean of what was heard, current or not, minus eta v."""
+        """Return the mean of all messages held, current or late, minus eta v."""
         return Update(self.descend(own, mix_heard(own, inbox, weights)))

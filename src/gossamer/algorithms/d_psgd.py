@@ -1,8 +1,8 @@
-"""Synchronous D-PSGD (Lian et al. 2017; CDSGD, Jiang et al. 2017): the ceiling that delay is measured against.
+"""Synchronous D-PSGD (Lian et al. 2017; CDSGD, Jiang et al. 2017): the delay-free ceiling.
 
     x_i(t+1) = sum_j w_ij x_j(t) - eta v_i(t)
 
-Every agent waits for its neighbours, so nothing is late.
+Every agent waits for its neighbours, so no message is late.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from gossamer.algorithms.steps import mix_heard
 @register("sync", "d-psgd", "cdsgd")
 @dataclass(frozen=True, kw_only=True)
 class DPsgd(Algorithm):
-    """Synchronous D-PSGD: every agent waits for all its neighbours, nothing is late."""
+    """Synchronous D-PSGD: every agent waits for all its neighbours; no message is late."""
 
     waits = True
 

@@ -1,10 +1,10 @@
-"""Matched differences: compares a late message with the agent's own message of the same step.
+"""Matched differences: a late message minus the agent's own message of the same step.
 
     [M m]_i = sum_{j in R} w~_ij m_j(t) + sum_{k in R^c} kappa(tau_ik) w_ik (m_k(t - tau_ik) - m_i(t - tau_ik))
 
-Both sides of a difference carry the same time stamp, so the common drift cancels and only the disagreement is
-corrected. A disagreement e of the clusters obeys e(t+1) = e(t) - a e(t - tau), a = kappa times an eigenvalue of the
-late links' Laplacian. This is stable exactly for a < 2 sin(pi / (4 tau + 2)).
+Both sides of a difference are of the same step, so the common drift cancels and only the disagreement is corrected. A
+disagreement e of the clusters obeys e(t+1) = e(t) - a e(t - tau), where a is kappa times an eigenvalue of the late
+links' Laplacian. This is stable exactly for a < 2 sin(pi / (4 tau + 2)).
 
 Prior art: with kappa = 1, applied once per message and not at every step, this is the merge of CoCoD-SGD (Shen et al.
 2019), the distance term of DC-S3GD (Rigazzi 2019), hivemind's `delta_rule_averaging`, and, on a sparse set of
@@ -56,7 +56,6 @@ class Matched(Algorithm):
     )
 
     def __post_init__(self) -> None:
-        """Check the gain's name or sign."""
         if isinstance(self.gain, str) and self.gain not in (AUTO, *GAINS):
             names = ", ".join((AUTO, *GAINS))
             raise UserError(f"unknown gain '{self.gain}'; use {names} or a positive number such as 0.05")

@@ -6,12 +6,12 @@ from gossamer.algorithms.base import Algorithm
 
 
 def aliases(*, plain: bool) -> dict[str, str]:
-    """Return which parts are others: with plain SGD the direction is the gradient, so one is sent and kept for both."""
+    """Return the parts that equal others: with plain SGD the direction is the gradient, so one copy serves both."""
     return {"v": "g"} if plain else {}
 
 
 def parts_sent(names: tuple[str, ...], *, plain: bool) -> tuple[str, ...]:
-    """Return the parts that have to be sent to know all these."""
+    """Return these parts without those that equal others."""
     alias = aliases(plain=plain)
     return tuple(dict.fromkeys(alias.get(name, name) for name in names))
 
@@ -22,10 +22,10 @@ def part_size(algorithm: Algorithm, name: str, size: int) -> int:
 
 
 def part_dtype(algorithm: Algorithm, name: str, dtype: torch.dtype) -> torch.dtype:
-    """Return its type: totals outgrow float32."""
+    """Return the type of one part: totals outgrow float32."""
     return torch.float64 if name in algorithm.totals else dtype
 
 
 def part_bytes(algorithm: Algorithm, name: str, size: int, itemsize: int) -> int:
-    """Return its bytes, where a number of the others takes `itemsize`."""
+    """Return the bytes of one part; numbers that are not totals take `itemsize` bytes."""
     return part_size(algorithm, name, size) * (8 if name in algorithm.totals else itemsize)

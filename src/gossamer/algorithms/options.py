@@ -1,4 +1,4 @@
-"""Hyper-parameters as documented dataclass fields, read from text or from Python values alike."""
+"""Hyper-parameters as documented dataclass fields, read from text or Python values."""
 
 import dataclasses
 import types
@@ -10,16 +10,16 @@ from gossamer.errors import UserError, unknown_name
 
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
-_HINTS: dict[type[Any], dict[str, Any]] = {}  # by class: a campaign reads thousands of settings
+_HINTS: dict[type[Any], dict[str, Any]] = {}  # cached by class: reproducing the paper reads thousands of settings
 
 
 def option(default: Any, help: str, *, choices: Sequence[str] | None = None) -> Any:
-    """Declare a hyper-parameter: its default, one line of help and, for names, the choices."""
+    """Declare a hyper-parameter: its default, one line of help and the choices, if it has any."""
     return dataclasses.field(default=default, metadata={"help": help, "choices": choices})
 
 
 def describe_options(cls: type[Any]) -> dict[str, dict[str, Any]]:
-    """Return {option: {default, choices, help}} for a rule, in the order of declaration."""
+    """Return {option: {default, choices, help}} of a class, in the order of declaration."""
     return {
         field.name: {
             "default": field.default,
@@ -31,7 +31,7 @@ def describe_options(cls: type[Any]) -> dict[str, dict[str, Any]]:
 
 
 def read_options(cls: type[Any], owner: str, values: dict[str, Any]) -> dict[str, Any]:
-    """Convert option values, which may be text, to the types that the rule declares."""
+    """Convert option values, which may be text, to the types that the class declares."""
     hints = _hints_of(cls)
     fields = {field.name: field for field in dataclasses.fields(cls)}
     converted = {}
@@ -52,7 +52,7 @@ def _hints_of(cls: type[Any]) -> dict[str, Any]:
 
 
 def _convert(label: str, value: Any, hint: Any) -> Any:
-    """Convert one value to bool, int, float, str, 'float | str' (a number when it reads as one) or 'str | None'."""
+    """Convert one value to bool, int, float, str, 'float | str' (a number if it reads as one) or 'str | None'."""
     if isinstance(hint, types.UnionType):
         if value is None and types.NoneType in hint.__args__:
             return None

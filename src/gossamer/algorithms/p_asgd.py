@@ -1,9 +1,9 @@
-"""P-ASGD, the predicting step alone (Algorithm 1, line 6): late states are carried forward to the present.
+"""P-ASGD: the predicting step of the PC-ASGD paper (Algorithm 1, line 6). Late states are extrapolated to the present.
 
     x_i(t+1) = sum_{j in R} w_ij x_j(t) - eta v_i(t) + sum_{k in R^c} w_ik (x_k(t - tau) - eta g_dc_k)
 
-It restores the pace eta that D-ASGD loses, is stable for about eta * tau * h < 2 (h the curvature) and multiplies
-the variance of the injected gradient noise by about 1 + tau^2 |R^c| / N^2.
+It restores the pace eta that D-ASGD loses. It is stable for about eta * tau * h < 2 (h the curvature) and multiplies
+the variance of the gradient noise by about 1 + tau^2 |R^c| / N^2.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Predicting(Compensated):
     """Base of the rules with a predicting and a clipping step."""
 
     def predict(self, own: Own, inbox: Inbox, weights: Weights) -> Float[Tensor, "a d"]:
-        """Return line 6: everything heard, late states carried forward by their compensated gradients."""
+        """Return line 6: all messages held, late states extrapolated by their compensated gradients."""
         x = self.descend(own, mix_heard(own, inbox, weights))
         for late in inbox.late:
             compensation = self.compensation(own, late)
@@ -38,10 +38,10 @@ class Predicting(Compensated):
 @register("p-asgd")
 @dataclass(frozen=True, kw_only=True)
 class PAsgd(Predicting):
-    """P-ASGD: always predicts what late neighbours have become; PC-ASGD with theta = 1."""
+    """P-ASGD: always predicts the present state of late neighbours; PC-ASGD with theta = 1."""
 
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
-        """Predict; an agent that holds no late message mixes with its reliable neighbours."""
+        """Predict; an agent without late messages mixes with its reliable neighbours."""
         late = holds_late(own, inbox)
         x = self.predict(own, *blend(inbox, weights, late.to(own.x.dtype)))
         return Update(x, torch.ones_like(weights.own).masked_fill(~late, torch.nan))

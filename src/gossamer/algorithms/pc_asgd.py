@@ -37,54 +37,49 @@ TINY = 1e-12  # avoids 0/0 when an agent does not move
 @register("pc-asgd")
 @dataclass(frozen=True, kw_only=True)
 class PcAsgd(Predicting):
-    """PC-ASGD: weighs the predicting against the clipping step by theta, or chooses by the PV criterion."""
+    """PC-ASGD: mixes the predicting and the clipping step by theta, or chooses one by the PV criterion."""
 
     theta: float | str = option(
         0.3, "a number, pv, bernoulli:P, uniform, linear:FIRST,LAST,STEPS or piecewise:STEP=VALUE,…"
     )
-    criterion: str = option("literal", "for theta=pv: what makes predicting the better step", choices=CRITERIA)
+    criterion: str = option("literal", "for theta=pv: score of a step; the higher one wins", choices=CRITERIA)
     granularity: str = option(
-        "model", "for theta=pv: one choice for the model, or one for each tensor", choices=("model", "tensor")
+        "model", "for theta=pv: one choice per model, or one per tensor", choices=("model", "tensor")
     )
     test_batch: str = option(
-        "same",
-        "for theta=pv: the criterion's gradient, from the step's batch or a fresh one",
-        choices=("same", "fresh"),
+        "same", "for theta=pv: batch of the criterion's gradient, the step's or a fresh one", choices=("same", "fresh")
     )
     scope: str = option(
         "agent",
-        "theta for each agent, or one for the network (chance shared, PV by majority vote: simulator only)",
+        "one theta per agent, or one for the network (shared draws; PV by majority vote, simulator only)",
         choices=("agent", "network"),
     )
-    consensus_steps: int = option(0, "plain mixing without prediction or clipping for this many first steps")
+    consensus_steps: int = option(0, "number of first steps with plain mixing, neither predicting nor clipping")
 
     def __post_init__(self) -> None:
-        """Check what the types cannot say."""
         super().__post_init__()
-        parse_theta(self.theta)  # refused now rather than at the first step
+        parse_theta(self.theta)  # raises now, not at the first step
         if self.criterion == "loss" and self.granularity == "tensor":
             raise UserError("criterion=loss compares whole models, so granularity must be model, got tensor")
         if self.consensus_steps < 0:
             raise UserError(f"consensus_steps must be 0 or more, got {self.consensus_steps}")
 
-    @functools.cached_property  # it is asked for several times a step
+    @functools.cached_property  # used several times per step
     def policy(self) -> ThetaPolicy | None:
-        """The rule for theta, or None for the PV criterion."""
+        """The policy of theta, or None for the PV criterion."""
         return parse_theta(self.theta)
 
     @property
     def votes(self) -> bool:
-        """The criterion for the whole network goes by majority."""
+        """With scope=network the criterion is a majority vote."""
         return self.policy is None and self.scope == "network"
 
     @property
     def draws(self) -> bool:
-        """Chance is wanted for bernoulli and uniform."""
         return self.policy is not None and self.policy.draws
 
     @property
     def needs(self) -> frozenset[str]:
-        """Further evaluations that the criterion asks for."""
         names = set(super().needs)
         if self.policy is None and self.criterion == "loss":
             names.add("loss")
@@ -93,7 +88,7 @@ class PcAsgd(Predicting):
         return frozenset(names)
 
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
-        """Return line 8, with theta given or chosen."""
+        """Return line 8, with theta given or chosen by the criterion."""
         if own.t < self.consensus_steps:
             return Update(self.descend(own, mix_heard(own, inbox, weights)), torch.full_like(weights.own, torch.nan))
         late = holds_late(own, inbox)
@@ -105,7 +100,7 @@ class PcAsgd(Predicting):
         return Update(x, share.masked_fill(~late, torch.nan))
 
     def _by_theta(self, own: Own, inbox: Inbox, weights: Weights, theta: Float[Tensor, " a"]) -> Float[Tensor, "a d"]:
-        """Return line 8: one step with blended weights, or the two candidates where each has its own gradient."""
+        """Return line 8: one step with blended weights, or both candidates if each has its own gradient."""
         if self.gradient_at == "own":
             return self.predict(own, *blend(inbox, weights, theta))
         return torch.lerp(self.clip(own, inbox, weights), self.predict(own, inbox, weights), theta[:, None])
@@ -113,7 +108,7 @@ class PcAsgd(Predicting):
     def _by_criterion(
         self, own: Own, inbox: Inbox, weights: Weights, late: Bool[Tensor, " a"]
     ) -> tuple[Float[Tensor, "a d"], Float[Tensor, " a"]]:
-        """Return the better candidate of each agent, and the share of its parameters that are predicted."""
+        """Return the candidate with the higher score of each agent, and the share of its parameters predicted."""
         pre, cli = self.predict(own, inbox, weights), self.clip(own, inbox, weights)
         chosen = self._choose(own, inbox, weights, pre, cli, late)
         share = chosen.to(own.x.dtype).mean(dim=1)

@@ -1,4 +1,4 @@
-"""Rules from files and modules of the user's own: loading one runs its code, which registers its algorithms."""
+"""Plugins: files and modules with your own rules. Loading one runs its code, which registers its algorithms."""
 
 import hashlib
 import importlib
@@ -11,25 +11,25 @@ from gossamer.algorithms.base import Algorithm
 from gossamer.algorithms.registry import algorithm_class, algorithm_names
 from gossamer.errors import UserError
 
-_LOADED: set[str] = set()  # digests of files, so that a run folder's copy of one is not loaded beside it
+_LOADED: set[str] = set()  # digests of files: a run folder's copy of a loaded plugin is not loaded again
 
 
 def split_plugins(text: object) -> list[str]:
-    """Return the files and modules of 'my_rules.py,their_package.rules'; None names none."""
+    """Return the files and modules in 'my_rules.py,their_package.rules'; None gives none."""
     return [part.strip() for part in str(text or "").split(",") if part.strip()]
 
 
 def is_file(plugin: str) -> bool:
-    """Say whether a plugin is the path of a file; otherwise it is a module's name."""
+    """Say whether a plugin is a file's path; otherwise it is a module's name."""
     return plugin.endswith(".py") or "/" in plugin or "\\" in plugin
 
 
 def load_plugins(text: object) -> None:
-    """Run each file or module that was not run before; each must put an algorithm on the list."""
+    """Run each file or module that is not loaded yet; each must register an algorithm."""
     plugins = split_plugins(text)
     names = [Path(plugin).name for plugin in plugins]
     if twice := [name for name in names if names.count(name) > 1]:
-        raise UserError(f"two plugins are named '{twice[0]}'; rename one")  # a run folder has a copy of each
+        raise UserError(f"two plugins are named '{twice[0]}'; rename one")  # a run folder copies them all
     for plugin in plugins:
         if is_file(plugin):
             _load_file(Path(plugin))
@@ -52,7 +52,7 @@ def _load_file(path: Path) -> None:
     if spec is None or spec.loader is None:
         raise UserError(f"plugin '{path}' is no Python file; give one whose name ends in .py")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # where dataclasses look for the names in their annotations
+    sys.modules[name] = module  # dataclasses look up annotations there
     before = _rules()
     try:
         spec.loader.exec_module(module)
@@ -80,7 +80,7 @@ def _load_module(name: str) -> None:
 
 
 def _broken(plugin: str, error: BaseException) -> UserError:
-    """Say where in the user's code it went wrong."""
+    """Return an error that names the line of the plugin that failed."""
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame.lineno for frame in frames if Path(frame.filename).name == Path(plugin).name]
     line = error.lineno if isinstance(error, SyntaxError) else own[-1] if own else None

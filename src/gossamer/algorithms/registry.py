@@ -1,4 +1,4 @@
-"""Algorithms by name: `@register("pc-asgd")` puts a rule on the list, `algorithm("pc-asgd", …)` makes one."""
+"""Algorithms by name: `@register("pc-asgd")` registers a rule, `algorithm("pc-asgd", …)` makes one."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -14,12 +14,12 @@ _ALIASES: dict[str, str] = {}
 
 
 def register(name: str, *aliases: str) -> Callable[[Rule], Rule]:
-    """Put a rule on the list under this name, from this package or from user code: a decorator for its class.
+    """Register a rule under this name: a decorator for its class, here or in your code.
 
-    A class that is defined anew, as by a notebook's cell that is run again, takes the place of its former self.
+    A class that is defined again, such as in a notebook cell that runs twice, replaces its former self.
 
     Args:
-        name: by which `gm.algorithm` and the command line know it; one that is not taken.
+        name: the name for `gm.algorithm` and the command line; it must not be taken.
         *aliases: further names.
     """
 
@@ -46,7 +46,7 @@ def algorithm_names() -> list[str]:
 
 
 def algorithm_class(name: str) -> type[Algorithm]:
-    """Return the rule of this name, or say which name is nearest."""
+    """Return the rule of this name; an unknown name raises UserError with the nearest one."""
     canonical = _ALIASES.get(name, name)
     if canonical not in _RULES:
         raise unknown_name("algorithm", name, _RULES)

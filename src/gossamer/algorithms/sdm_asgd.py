@@ -3,10 +3,10 @@
     m_i(t) = m_i(t-1) + (x_i(t) - m_i(t-1)) / (1 + L)       n_i(t) = n_i(t-1) + (m_i(t) - n_i(t-1)) / (1 + L)
     x_i(t+1) = [DM-ASGD's] - psi (x_i(t) - (2 m_i(t) - n_i(t)))
 
-2 m - n, double exponential smoothing (Brown 1956), follows a steady drift without lag, so the pace stays eta. In curved
-directions late messages are too old to reduce the gradient noise of the own cluster; the damping reduces it.
-psi = 0 is DM-ASGD. Prior art of the exchange: matched.py. The damping towards a trend without lag is ours; Lookahead
-(Zhang et al. 2019) and elastic averaging (Zhang et al. 2015) pull towards averages that lag.
+The trend 2 m - n, double exponential smoothing (Brown 1956), follows a steady drift without lag, so the pace stays eta.
+In curved directions late messages are too old to reduce the gradient noise of the agent's own cluster; the damping
+reduces it. psi = 0 is DM-ASGD. matched.py names the prior art of the exchange. The damping towards a trend without lag
+is ours; Lookahead (Zhang et al. 2019) and elastic averaging (Zhang et al. 2015) pull towards averages that lag.
 """
 
 import math
@@ -31,7 +31,6 @@ class SdmAsgd(DmAsgd):
     lag: float = option(10.0, "L, the lag of each of the two smoothed paths, in steps")
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         super().__post_init__()
         if not 0 <= self.damping <= 1:
             raise UserError(f"damping must lie in [0, 1], got {self.damping}; use for example 0.2")

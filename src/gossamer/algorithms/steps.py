@@ -1,7 +1,7 @@
-"""The two ways of mixing that the rules are built from.
+"""The weights of a step, and the two ways of mixing that rules are built from.
 
-A state is large and a matrix of weights small, so that time goes by how often states are read and written: what can
-be done to the weights is done there.
+States are large and weight matrices small, so speed depends on how often states are read and written. Arithmetic is
+therefore done on the weights where possible.
 """
 
 import dataclasses
@@ -13,14 +13,14 @@ from gossamer.algorithms.base import Inbox, Own, Weights
 from gossamer.network import Network
 from gossamer.shapes import Bool, Float, Tensor
 
-SPARSE_FROM = 32 * 32  # weights; below, a dense product is as fast
-SPARSE_SHARE = 4  # a matrix is sparse when fewer than one in so many weights is not zero
+SPARSE_FROM = 32 * 32  # weights; a dense product of a smaller matrix is as fast
+SPARSE_SHARE = 4  # a matrix is sparse if fewer than one in four weights is not zero
 
 
 def weigh(network: Network, reliable: Bool[Tensor, "n n"], late: Bool[Tensor, "n n"]) -> Weights:
-    """Return all agents' weights, in float64, when these links are current and those are late.
+    """Return all agents' weights, in float64, if these links are current and those are late.
 
-    A neighbour that is neither has sent nothing, or nothing for long: its weight is left out of `mass`.
+    A link that is neither has delivered no message that is still kept: its weight is not part of `mass`.
     """
     w, clip = network.W, network.clip_matrix(reliable)
     own, clip_own = w.diagonal(), clip.diagonal()
@@ -36,12 +36,12 @@ def weigh(network: Network, reliable: Bool[Tensor, "n n"], late: Bool[Tensor, "n
 
 
 def mix_heard(own: Own, inbox: Inbox, weights: Weights) -> Float[Tensor, "a d"]:
-    """Return sum_{j in R} w_ij x_j + sum_{k in R^c} w_ik x_k(t - tau_ik) over all that was heard."""
+    """Return sum_{j in R} w_ij x_j + sum_{k in R^c} w_ik x_k(t - tau_ik) over all messages held."""
     return _mix_heard(own.x, inbox.fresh, inbox, weights, "x")
 
 
 def mix_part(own: Float[Tensor, "a d"], inbox: Inbox, weights: Weights, name: str) -> Float[Tensor, "a d"]:
-    """Return the same mean of another part of the messages, of which `own` is the agents' own of this step."""
+    """Return the same mean of another part of the messages; `own` is the agents' own part of this step."""
     return _mix_heard(own, inbox.message[name], inbox, weights, name)
 
 
@@ -50,7 +50,7 @@ def _mix_heard(
 ) -> Float[Tensor, "a d"]:
     share, of_fresh, elsewhere = 1 / weights.mass, weights.fresh, []
     for late in inbox.late:
-        if late.message[name] is fresh:  # one agent alone holds messages of all ages in the same rows: one product does
+        if late.message[name] is fresh:  # a lone agent holds messages of all ages in the same rows: one product
             of_fresh = of_fresh + late.weights
         else:
             elsewhere.append(late)
@@ -66,9 +66,9 @@ def mix_reliable(own: Own, inbox: Inbox, weights: Weights) -> Float[Tensor, "a d
 
 
 def blend(inbox: Inbox, weights: Weights, theta: Float[Tensor, " a"]) -> tuple[Inbox, Weights]:
-    """Return what makes mix_heard give theta times its own result plus 1 - theta times mix_reliable's.
+    """Return inbox and weights with which mix_heard gives theta * mix_heard + (1 - theta) * mix_reliable.
 
-    Both are linear in the weights, so that the weights are blended, and not the states.
+    Both are linear in the weights, so the small weights are blended, not the large states.
     """
     heard, clipped = theta / weights.mass, 1 - theta
     late = tuple(dataclasses.replace(late, weights=scale_rows(heard, late.weights)) for late in inbox.late)
@@ -87,7 +87,7 @@ def _mix(
     own_weights: Float[Tensor, " a"],
     weights: Float[Tensor, "a n"],
 ) -> Float[Tensor, "a d"]:
-    if fresh is own and not _is_sparse(weights):  # all agents are here, and current: one product does
+    if fresh is own and not _is_sparse(weights):  # all agents are rows here, and current: one product
         return (weights + torch.diag(own_weights)) @ own
     mixed = scale_rows(own_weights, own)
     add_product(mixed, weights, fresh)
@@ -95,7 +95,7 @@ def _mix(
 
 
 def product(weights: Float[Tensor, "a n"], rows: Float[Tensor, "n d"]) -> Float[Tensor, "a d"]:
-    """Return weights @ rows; on a CPU, where it pays, by the links that there are."""
+    """Return weights @ rows; a large sparse matrix on a CPU is multiplied as such."""
     return _sparse(weights) @ rows if _is_sparse(weights) else weights @ rows
 
 
@@ -110,24 +110,24 @@ def add_product(
 
 
 def _is_sparse(weights: Float[Tensor, "a n"]) -> bool:
-    """Say whether most weights of a large matrix are zero; to ask a GPU would be to wait for it."""
+    """Say whether most weights of a large matrix are zero. A GPU is not asked: counting would wait for it."""
     enough = weights.numel() >= SPARSE_FROM and weights.device.type == "cpu"
     return enough and SPARSE_SHARE * int(torch.count_nonzero(weights)) < weights.numel()
 
 
 def _sparse(weights: Float[Tensor, "a n"]) -> Tensor:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch calls its compressed rows a beta, once
+        warnings.simplefilter("ignore")  # torch warns once that sparse CSR is beta
         return weights.to_sparse_csr()
 
 
 def scale_rows(scale: Float[Tensor, " a"], rows: Float[Tensor, "a n"]) -> Float[Tensor, "a n"]:
-    """Return each row times its own number."""
+    """Return each row times its number."""
     return scale[:, None] * rows
 
 
 def holds_late(own: Own, inbox: Inbox) -> Bool[Tensor, " a"]:
-    """Say which agents hold a late message at all; the others have nothing to predict."""
+    """Say which agents hold a late message; the others have nothing to predict."""
     found = own.x.new_zeros(own.x.shape[0]).bool()
     for late in inbox.late:
         found = found | (late.weights > 0).any(dim=1)

@@ -1,4 +1,4 @@
-"""How the tradeoff parameter theta of PC-ASGD (Algorithm 1, line 8) is set, except by the PV criterion.
+"""The tradeoff parameter theta of PC-ASGD (Algorithm 1, line 8), except for the PV criterion.
 
 | text                      | theta_t                                               |
 |---------------------------|-------------------------------------------------------|
@@ -21,7 +21,7 @@ EXAMPLES = "0.3, pv, bernoulli:0.3, uniform, linear:0,0.5,1000 or piecewise:0=0.
 
 
 class ThetaPolicy(ABC):
-    """theta for each agent at step t, from a uniform number `u` an agent where chance is wanted."""
+    """theta of each agent at step t; a random policy uses one uniform number `u` per agent."""
 
     draws: ClassVar[bool] = False
 
@@ -32,26 +32,24 @@ class ThetaPolicy(ABC):
 
 @dataclass(frozen=True)
 class Piecewise(ThetaPolicy):
-    """Constant between steps; with one piece, a constant."""
+    """Constant on each piece; one piece is a constant."""
 
     pieces: tuple[tuple[int, float], ...]
 
     def at(self, t: int, u: Float[Tensor, " a"]) -> Float[Tensor, " a"]:
-        """Return the value of the last piece that has begun."""
         value = next((value for start, value in reversed(self.pieces) if start <= t), self.pieces[0][1])
         return u.new_full(u.shape, value)
 
 
 @dataclass(frozen=True)
 class Linear(ThetaPolicy):
-    """From one value to another over a number of steps, then constant."""
+    """Linear from one value to another over a number of steps, then constant."""
 
     first: float
     last: float
     steps: int
 
     def at(self, t: int, u: Float[Tensor, " a"]) -> Float[Tensor, " a"]:
-        """Return the point on the line."""
         return u.new_full(u.shape, self.first + (self.last - self.first) * min(1.0, t / self.steps))
 
 
@@ -63,7 +61,6 @@ class Bernoulli(ThetaPolicy):
     draws: ClassVar[bool] = True
 
     def at(self, t: int, u: Float[Tensor, " a"]) -> Float[Tensor, " a"]:
-        """Return 1 where u < p."""
         return (u < self.p).to(u.dtype)
 
 
@@ -74,12 +71,11 @@ class UniformTheta(ThetaPolicy):
     draws: ClassVar[bool] = True
 
     def at(self, t: int, u: Float[Tensor, " a"]) -> Float[Tensor, " a"]:
-        """Return u itself."""
         return u
 
 
 def parse_theta(value: float | str) -> ThetaPolicy | None:
-    """Read theta from a number or text; None stands for the PV criterion."""
+    """Read theta from a number or text; None means the PV criterion."""
     if value == "pv":
         return None
     if value == "uniform":
@@ -95,10 +91,8 @@ def parse_theta(value: float | str) -> ThetaPolicy | None:
             return _linear(text, rest)
         case "piecewise":
             return _piecewise(text, rest)
-    value = str(value)
-    raise unknown_name(
-        "theta", value, ["pv", "uniform", "bernoulli:P", "linear:A,B,STEPS", "piecewise:STEP=V,…", "0.3"]
-    )
+    known = ["pv", "uniform", "bernoulli:P", "linear:A,B,STEPS", "piecewise:STEP=V,…", "0.3"]
+    raise unknown_name("theta", text, known)
 
 
 def _linear(value: str, rest: str) -> ThetaPolicy:

@@ -124,7 +124,6 @@ class Synthetic:
     seed: int = 0  # of the data; a run's own seed does not change them
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         for name, least in (("classes", 2), ("features", 1), ("examples", SYNTHETIC_TEST_SHARE), ("seed", 0)):
             if getattr(self, name) < least:
                 raise UserError(f"{name} of a synthetic task must be {least} or more, got {getattr(self, name)}")

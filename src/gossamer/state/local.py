@@ -23,7 +23,6 @@ class LocalOptimizer:
     frozen: Bool[Tensor, " d"] | None = dataclasses.field(default=None, compare=False)  # without weight decay
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         if not 0 <= self.momentum < 1:
             raise UserError(f"momentum must lie in [0, 1), got {self.momentum}; use for example 0.9")
         if not 0 <= self.weight_decay < math.inf:
@@ -65,7 +64,6 @@ class Schedule:
     warmup_epochs: float = 0.0
 
     def __post_init__(self) -> None:
-        """Check the numbers, and the text by reading it."""
         if not 0 < self.lr < math.inf:
             raise UserError(f"lr must be positive and finite, got {self.lr}; use for example 0.05")
         if not 0 <= self.warmup_epochs < math.inf:

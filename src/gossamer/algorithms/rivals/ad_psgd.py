@@ -1,13 +1,13 @@
-"""AD-PSGD (Lian et al. 2018), adapted to late links: random pairs average, late peers one-sidedly.
+"""AD-PSGD (Lian et al. 2018), adapted to late links: random pairs of agents average their states.
 
     x_i(t+1) = (x_i(t) + x_p(t)) / 2 - eta v_i(t)          p = the partner of i in a random matching
     x_i(t+1) = (x_i(t) + x_k(t - tau)) / 2 - eta v_i(t)    with probability 1/degree for each unreliable neighbour k
     x_i(t+1) = x_i(t) - eta v_i(t)                         without a partner
 
-Matchings are drawn on the reliable links, those that are never late nor lossy, from a number that all agents share:
-links in random order, and a link counts when both ends are free. The number of the agent itself decides whether it
-takes one of the messages it holds over its other links instead; its partner does not know and averages with it all
-the same, so that the mean of all agents is not conserved.
+Matchings use the reliable links, which are never late or lossy, and a random number that all agents share: links come
+in random order, and a link joins the matching if both ends are free. A random number of its own decides whether an
+agent averages with a message of an unreliable neighbour instead. Its partner does not know and averages anyway, so the
+mean of all agents is not conserved.
 """
 
 import dataclasses
@@ -27,15 +27,14 @@ from gossamer.shapes import Bool, Float, Int, Tensor
 @register("ad-psgd")
 @dataclass(frozen=True, kw_only=True)
 class AdPsgd(Algorithm):
-    """AD-PSGD: random pairs average; late neighbours are averaged with one-sidedly."""
+    """AD-PSGD: random pairs of agents average; late messages are averaged one-sidedly."""
 
     @property
     def draws(self) -> bool:
-        """Pairs and late peers are random."""
         return True
 
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
-        """Return the mean with one peer, or none, minus eta v."""
+        """Return the mean with at most one peer, minus eta v."""
         assert own.place is not None and noise is not None
         agents, network = own.place.agents, own.place.network
         unreliable, degree = _links(network, own.x.device)
@@ -49,9 +48,9 @@ class AdPsgd(Algorithm):
 
 
 def matching(network: Network, chance: float) -> Bool[Tensor, "n n"]:
-    """Return who is paired with whom: a matching on the reliable links that no further link fits into."""
+    """Return a random maximal matching on the reliable links."""
     pairs = _reliable_pairs(network)
-    order = np.random.default_rng(int(chance * 2**53)).permutation(len(pairs))  # all 53 bits of chance count
+    order = np.random.default_rng(int(chance * 2**53)).permutation(len(pairs))  # uses all 53 bits of chance
     partner: dict[int, int] = {}
     for i, k in (pairs[number] for number in order.tolist()):
         if i not in partner and k not in partner:
@@ -62,14 +61,14 @@ def matching(network: Network, chance: float) -> Bool[Tensor, "n n"]:
 
 
 def _numbered(held: Bool[Tensor, "a n"], chance: Float[Tensor, " a"], degree: Int[Tensor, " a"]) -> Bool[Tensor, "a n"]:
-    """Mark the message that chance points at when each of `degree` neighbours is as likely; it may be none of these."""
-    # Chance can be rounded up to 1 in float32.
+    """Mark at most one held message: chance picks one of `degree` neighbours, which may be none of these."""
+    # In float32 chance can round up to 1.
     number = (chance * degree).long().clamp(max=degree - 1)
     return held & (held.cumsum(dim=1) - 1 == number[:, None])
 
 
 def _half_from(peer: Bool[Tensor, "a n"], inbox: Inbox, weights: Weights) -> tuple[Inbox, Weights]:
-    """Return the inbox and weights with one half for the peer, if there is one, and the rest for the agent itself."""
+    """Return inbox and weights with one half for the peer, if any, and the rest for the agent itself."""
     half = peer.to(weights.fresh.dtype) / 2
     late = tuple(dataclasses.replace(group, weights=half * (group.weights != 0)) for group in inbox.late)
     pairwise = dataclasses.replace(
@@ -93,5 +92,5 @@ def _reliable_pairs(network: Network) -> list[tuple[int, int]]:
 
 @functools.lru_cache(maxsize=8)
 def _links(network: Network, device: torch.device) -> tuple[Bool[Tensor, "n n"], Int[Tensor, " n"]]:
-    """Return the links that may be late or lossy, and every agent's number of neighbours."""
+    """Return the links that can be late or lossy, and every agent's number of neighbours."""
     return (network.links & ~_reliable(network)).to(device), network.degree.to(device)

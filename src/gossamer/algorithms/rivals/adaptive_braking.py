@@ -4,8 +4,8 @@
     V_i <- mu V_i + (1 - rho c_i) g_i
     x_i(t+1) = sum_{j in R} w_ij x_j(t) + sum_{k in R^c} w_ik x_k(t - tau) - eta V_i
 
-A gradient against the velocity is amplified, which brakes; one along it is damped, and turned round for rho c > 1.
-The alignment is that of the whole model, or of each tensor by itself. rho = 0 is D-ASGD with momentum mu.
+A gradient against the velocity is amplified, which brakes. A gradient along it is damped, and reversed for rho c > 1.
+The alignment is taken over the whole model or per tensor. rho = 0 is D-ASGD with momentum mu.
 """
 
 import math
@@ -20,33 +20,29 @@ from gossamer.algorithms.steps import mix_heard
 from gossamer.errors import UserError
 from gossamer.shapes import Float, Tensor
 
-TINY = 1e-12  # keeps 0/0 out while there is no velocity
+TINY = 1e-12  # avoids 0/0 while the velocity is zero
 
 
 @register("adaptive-braking")
 @dataclass(frozen=True, kw_only=True)
 class AdaptiveBraking(Algorithm):
-    """Adaptive Braking: D-ASGD with a momentum that brakes where gradients turn against it."""
+    """Adaptive Braking: D-ASGD with a momentum that brakes when gradients oppose it."""
 
     mu: float = option(0.9, "momentum of the rule itself")
     rho: float = option(2.0, "strength of the braking; 0 is plain momentum")
-    granularity: str = option(
-        "model", "one alignment for the model, or one for each tensor", choices=("model", "tensor")
-    )
+    granularity: str = option("model", "one alignment per model, or one per tensor", choices=("model", "tensor"))
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         if not 0 <= self.mu < 1:
             raise UserError(f"mu must lie in [0, 1), got {self.mu}; use for example 0.9")
         if not 0 <= self.rho < math.inf:
             raise UserError(f"rho must be 0 or more and finite, got {self.rho}; use for example 2")
 
     def start(self, x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
-        """Agents are at rest."""
         return {"velocity": torch.zeros_like(x)}
 
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
-        """Return the mean of what was heard minus eta times the new velocity."""
+        """Return the mean of all messages held minus eta times the new velocity."""
         mixed, g = mix_heard(own, inbox, weights), own.g
         if self.gradient_at == "mixed":
             assert own.evaluate is not None
@@ -57,14 +53,13 @@ class AdaptiveBraking(Algorithm):
         return Update(mixed.sub_(velocity, alpha=own.lr), state={"velocity": velocity})
 
     def _velocity(self, g: Float[Tensor, "a p"], velocity: Float[Tensor, "a p"]) -> Float[Tensor, "a p"]:
-        """Return the new velocity of the part of the parameters that one alignment is for."""
+        """Return the new velocity of the parameters that share one alignment."""
         lengths = torch.linalg.vector_norm(g, dim=1) * torch.linalg.vector_norm(velocity, dim=1)
         alignment = (g * velocity).sum(dim=1) / lengths.clamp(min=TINY)
         scale: Tensor = 1 - self.rho * alignment
         return self.mu * velocity + scale[:, None] * g
 
     def check_local(self, *, plain: bool) -> None:
-        """The momentum is the rule's."""
         super().check_local(plain=plain)
         if not plain:
             raise UserError(

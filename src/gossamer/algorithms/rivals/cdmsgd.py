@@ -3,8 +3,8 @@
     V_i <- mu V_i - eta g_i
     x_i(t+1) = sum_j w_ij x_j(t) + V_i
 
-The velocity stays with its agent and is not mixed. With look_ahead, Nesterov's form, g_i is taken at x_i + mu V_i.
-Agents wait for their neighbours, so that nothing is ever late; mu = 0 is synchronous SGD.
+The velocity is not mixed. With look_ahead, Nesterov's form, g_i is taken at x_i + mu V_i. Agents wait for their
+neighbours, so no message is late. mu = 0 is synchronous D-PSGD.
 """
 
 from dataclasses import dataclass
@@ -23,15 +23,14 @@ from gossamer.shapes import Float, Tensor
 @register("cdmsgd")
 @dataclass(frozen=True, kw_only=True)
 class Cdmsgd(Algorithm):
-    """CDMSGD: synchronous SGD with a momentum of the rule's own; nothing is ever late."""
+    """CDMSGD: synchronous SGD with a momentum of the rule itself; no message is late."""
 
     waits: ClassVar[bool] = True
 
     mu: float = option(0.9, "momentum of the rule itself")
-    look_ahead: bool = option(False, "take the gradient at x + mu V, as Nesterov does (one more gradient a step)")
+    look_ahead: bool = option(False, "take the gradient at x + mu V, Nesterov's form (one more gradient per step)")
 
     def __post_init__(self) -> None:
-        """Check the momentum, and that there is one point for the gradient."""
         if not 0 <= self.mu < 1:
             raise UserError(f"mu must lie in [0, 1), got {self.mu}; use for example 0.9")
         if self.look_ahead and self.gradient_at == "mixed":
@@ -39,11 +38,9 @@ class Cdmsgd(Algorithm):
 
     @property
     def needs(self) -> frozenset[str]:
-        """The gradient ahead."""
         return super().needs | ({"gradient"} if self.look_ahead else set())
 
     def start(self, x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
-        """Agents are at rest."""
         return {"velocity": torch.zeros_like(x)}
 
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
@@ -60,7 +57,6 @@ class Cdmsgd(Algorithm):
         return own.evaluate.gradient(own.x + kept if self.look_ahead else mixed)
 
     def check_local(self, *, plain: bool) -> None:
-        """The momentum is the rule's."""
         super().check_local(plain=plain)
         if not plain:
             raise UserError(

@@ -1,12 +1,12 @@
-"""DC-ASGD (Zheng et al. 2017): the server carries a late gradient over to the model it has by now.
+"""DC-ASGD (Zheng et al. 2017): the server corrects a late gradient for the change of its model.
 
     c_k = g_k + L g_k * g_k * (x_s - x_k)         element by element
 
-The square of the gradient stands in for the Hessian's diagonal. dc-asgd-c has a constant L = lambda_0, dc-asgd-a
+The squared gradient approximates the diagonal of the Hessian. dc-asgd-c has a constant L = lambda_0, dc-asgd-a
 
     MS_k <- m MS_k + (1 - m) g_k * g_k;    L = lambda_0 / sqrt(MS_k + 1e-7)
 
-Only worker k's own gradients enter MS_k, so that the worker keeps it, and sends h_k = L g_k * g_k.
+MS_k depends on worker k's gradients alone, so the worker keeps it and sends h_k = L g_k * g_k.
 """
 
 import math
@@ -23,7 +23,7 @@ from gossamer.algorithms.rivals.server import Pulled, Pushes, ServerBased
 from gossamer.errors import UserError
 from gossamer.shapes import Float, Tensor
 
-SMALLEST_SQUARE = 1e-7  # the authors' own guard of the square root
+SMALLEST_SQUARE = 1e-7  # the authors' guard of the square root
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,6 @@ class _Compensated(ServerBased):
     lam0: float = option(0.04, "lambda_0, the weight of the curvature term: 0.04 for dc-asgd-c, 2 for dc-asgd-a")
 
     def __post_init__(self) -> None:
-        """Check the weight's range."""
         super().__post_init__()
         if not 0 <= self.lam0 < math.inf:
             raise UserError(f"lam0 must be 0 or more and finite, got {self.lam0}; use for example 0.04")
@@ -49,47 +48,41 @@ class _Compensated(ServerBased):
 @register("dc-asgd-c")
 @dataclass(frozen=True, kw_only=True)
 class DcAsgdC(_Compensated):
-    """DC-ASGD-c: a server that carries late gradients forward, constant weight."""
+    """DC-ASGD-c: a server that compensates late gradients, with a constant weight."""
 
     def curvature(self, message: Mapping[str, Float[Tensor, "m _"]]) -> Float[Tensor, "m d"]:
-        """Return lambda_0 g * g."""
         return self.lam0 * message["g"].square()
 
 
 @register("dc-asgd-a")
 @dataclass(frozen=True, kw_only=True)
 class DcAsgdA(_Compensated):
-    """DC-ASGD-a: a server that carries late gradients forward, adaptive weight."""
+    """DC-ASGD-a: a server that compensates late gradients, with an adaptive weight."""
 
     lam0: float = option(2.0, "lambda_0, the weight of the curvature term: 0.04 for dc-asgd-c, 2 for dc-asgd-a")
-    ms_decay: float = option(0.95, "m, how much of the mean square of gradients is kept each step")
+    ms_decay: float = option(0.95, "m, the decay of the mean square of gradients")
 
     def __post_init__(self) -> None:
-        """Check the decay's range."""
         super().__post_init__()
         if not 0 <= self.ms_decay < 1:
             raise UserError(f"ms_decay must lie in [0, 1), got {self.ms_decay}; use for example 0.95")
 
     @property
     def message(self) -> tuple[str, ...]:
-        """One more vector, the curvature."""
         return (*super().message, "h")
 
     def start(self, x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
-        """No gradient has been seen yet."""
         return {**super().start(x, place), "ms": torch.zeros_like(x)}
 
     def send(self, own: Own) -> dict[str, Float[Tensor, "a _"]]:
-        """Return the curvature, with this step's gradient in the mean square."""
+        """Return the curvature h."""
         scale = self.lam0 / torch.sqrt(self._mean_square(own) + SMALLEST_SQUARE)
         return {"h": scale * own.g.square()}
 
     def work(self, own: Own, pulled: Pulled) -> dict[str, Tensor]:
-        """Keep the mean square."""
         return {"ms": self._mean_square(own)}
 
     def curvature(self, message: Mapping[str, Float[Tensor, "m _"]]) -> Float[Tensor, "m d"]:
-        """Return what the sender made of it."""
         return message["h"]
 
     def _mean_square(self, own: Own) -> Float[Tensor, "a d"]:

@@ -1,13 +1,13 @@
-"""DC-S3GD (Rigazzi 2019), on a graph: the gradient is compensated for the way to the mean.
+"""DC-S3GD (Rigazzi 2019), on a graph: matched differences, and a gradient compensated for the move of mixing.
 
     D_i   = sum_{j in R} w~_ij x_j(t) - x_i(t)
             + sum_{k in R^c} kappa(tau_ik) w_ik (x_k(t - tau_ik) - x_i(t - tau_ik))
     lam_i = lam0 |g_i| / (|g_i * g_i * D_i| + tiny)
     x_i(t+1) = x_i + D_i - eta (v_i + lam_i g_i * g_i * D_i)
 
-D_i is where mixing moves agent i, by matched differences (matched.py), and g*g stands for the curvature along it, so
-that the gradient taken at x_i is carried to x_i + D_i. lam_i makes the correction lam0 times as long as the gradient.
-lam0 = 0 is DM-ASGD.
+D_i is the move of agent i by mixing with matched differences (matched.py). g*g approximates the curvature, so the
+gradient at x_i is extrapolated to x_i + D_i. lam_i makes the correction lam0 times as long as the gradient. lam0 = 0 is
+DM-ASGD.
 """
 
 import math
@@ -22,18 +22,17 @@ from gossamer.algorithms.registry import register
 from gossamer.algorithms.steps import mix_reliable
 from gossamer.errors import UserError
 
-TINY = 1e-12  # an agent in consensus has nothing but rounding errors in D, which must not be blown up
+TINY = 1e-12  # in consensus D is rounding error, which must not be amplified
 
 
 @register("dc-s3gd")
 @dataclass(frozen=True, kw_only=True)
 class DcS3gd(Matched):
-    """DC-S3GD: matched differences, with the gradient compensated along them."""
+    """DC-S3GD: matched differences, with a gradient compensated for them."""
 
-    lam0: float = option(0.2, "length of the compensation over that of the gradient; 0 is dm-asgd")
+    lam0: float = option(0.2, "length of the compensation over the length of the gradient; 0 is dm-asgd")
 
     def __post_init__(self) -> None:
-        """Check the sign."""
         super().__post_init__()
         if not 0 <= self.lam0 < math.inf:
             raise UserError(f"lam0 must be 0 or more and finite, got {self.lam0}; use for example 0.2")

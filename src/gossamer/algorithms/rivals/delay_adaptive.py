@@ -1,10 +1,10 @@
-"""Delay-adaptive ASGD (Wu et al. 2022; Mishchenko et al. 2022): an old gradient takes a smaller step, or none.
+"""Delay-adaptive ASGD (Wu et al. 2022; Mishchenko et al. 2022): the server scales a gradient by its age.
 
     c_k = s(age_k) g_k,    age_k = t - the step of the model at which worker k took g_k
     inverse:    s = 1 / (1 + age)
-    cutoff:     s = 1 if age <= limit, else 0         as Ringmaster ASGD does (Maranjyan et al. 2025)
+    cutoff:     s = 1 if age <= limit, else 0         as in Ringmaster ASGD (Maranjyan et al. 2025)
 
-Workers keep the step of the model they took, and send it along with their gradients.
+Workers send the step of their model with each gradient.
 """
 
 from dataclasses import dataclass, replace
@@ -26,13 +26,12 @@ class DelayAdaptive(ServerBased):
 
     rule: str = option(
         "inverse",
-        "what an old gradient counts for: 1/(1 + age), or all or nothing by its age",
+        "weight of a gradient by its age: inverse = 1/(1 + age), cutoff = 1 up to the limit, then 0",
         choices=("inverse", "cutoff"),
     )
-    limit: int = option(10, "for rule=cutoff: the oldest gradient that counts, in steps")
+    limit: int = option(10, "for rule=cutoff: the largest age that counts, in steps")
 
     def __post_init__(self) -> None:
-        """Check the names and the limit."""
         super().__post_init__()
         if self.rule not in ("inverse", "cutoff"):
             raise UserError(f"unknown rule '{self.rule}' of delay-adaptive; use inverse or cutoff")
@@ -41,28 +40,24 @@ class DelayAdaptive(ServerBased):
 
     @property
     def message(self) -> tuple[str, ...]:
-        """The step of the model too."""
         return (*super().message, "stamp")
 
     @property
     def numbers(self) -> frozenset[str]:
-        """The step is one number."""
         return frozenset({"stamp"})
 
     def start(self, x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
-        """All agents have a model of step 0."""
         return {**super().start(x, place), "stamp": torch.zeros_like(x[:, :1])}
 
     def send(self, own: Own) -> dict[str, Float[Tensor, "a _"]]:
-        """Return the step of the model at which the gradient was taken."""
         return {"stamp": own.state["stamp"]}
 
     def work(self, own: Own, pulled: Pulled) -> dict[str, Tensor]:
-        """Keep the step of the model that is taken now."""
+        """Keep the step of the model that arrived."""
         return {"stamp": pulled.take("stamp", own.state["stamp"])}
 
     def serve(self, server: Own, pushes: list[Pushes]) -> tuple[Float[Tensor, "1 d"], dict[str, Tensor]]:
-        """Scale every gradient by its age; the server's own model is always of this step."""
+        """Scale every gradient by its age; the server's own model has age 0."""
         scaled = [replace(each, weights=each.weights * self._scale(server.t, each)) for each in pushes]
         w, kept = super().serve(server, scaled)
         return w, {**kept, "stamp": torch.full_like(server.state["stamp"], server.t + 1)}

@@ -1,10 +1,10 @@
-"""Delayed Nesterov (Liu et al. 2024): gradients count at once, the momentum only after as many as there are agents.
+"""Delayed Nesterov (Liu et al. 2024): the server applies gradients on arrival, and its momentum after every N of them.
 
     at every step:      x_s <- x_s - eta u,    buffer += the gradients that arrived,    count += their number
     if count >= N:      m <- beta m + buffer / count,    x_s <- x_s - eta beta m,    buffer = count = 0
 
-Momentum on single late gradients adds up what is out of date; the mean of a round of them is steadier. Where all arrive
-at every step it is SGD with Nesterov's momentum.
+The mean of N gradients is a steadier momentum than single late gradients. If all gradients arrive at every step, this
+is SGD with Nesterov's momentum.
 """
 
 from dataclasses import dataclass
@@ -22,12 +22,11 @@ from gossamer.shapes import Float, Tensor
 @register("delayed-nesterov")
 @dataclass(frozen=True, kw_only=True)
 class DelayedNesterov(ServerBased):
-    """Delayed Nesterov: a server whose momentum waits for a round of gradients."""
+    """Delayed Nesterov: a server that updates its momentum once per N gradients."""
 
-    beta: float = option(0.9, "momentum of delayed-nesterov, renewed after as many gradients as there are agents")
+    beta: float = option(0.9, "momentum of delayed-nesterov, updated once per N gradients, N the number of agents")
 
     def __post_init__(self) -> None:
-        """Check the momentum, of which there is one."""
         super().__post_init__()
         if not 0 <= self.beta < 1:
             raise UserError(f"beta must lie in [0, 1), got {self.beta}; use for example 0.9")
@@ -37,11 +36,10 @@ class DelayedNesterov(ServerBased):
             )
 
     def start(self, x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
-        """Nothing has arrived."""
         return {"m": torch.zeros_like(x), "buffer": torch.zeros_like(x), "count": torch.zeros_like(x[:, :1])}
 
     def serve(self, server: Own, pushes: list[Pushes]) -> tuple[Float[Tensor, "1 d"], dict[str, Tensor]]:
-        """Descend along what arrived and, when a round is complete, along the momentum."""
+        """Descend along the new gradients and, if a round is complete, along the momentum."""
         assert server.place is not None
         agents, state = server.place.network.num_agents, server.state
         u = self.mean_push(server, pushes)

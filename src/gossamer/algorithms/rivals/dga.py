@@ -1,15 +1,15 @@
-"""DGA, delayed gradient averaging (Zhu et al. 2021): step at once, average the steps when those of others arrive.
+"""DGA, delayed gradient averaging (Zhu et al. 2021): agents step at once and average the steps on arrival.
 
-    u_i(t)   = x_i(0) - sum_{s <= t} eta(s) v_i(s)                            where the own steps alone lead
-    x_i(t+1) = u_i(t) + sum_j c w_ij (u_j(s_ij) - u_i(s_ij))                  over all that is held
+    u_i(t)   = x_i(0) - sum_{s <= t} eta(s) v_i(s)                            the agent's own steps alone
+    x_i(t+1) = u_i(t) + sum_j c w_ij (u_j(s_ij) - u_i(s_ij))                  over all messages held
 
-On a complete graph with uniform weights and one delay this is x_i(t+1) = x_i(t) - eta v_i(t) + eta (v_i - mean_j v_j)
-at t - tau: the own direction of then is replaced by the mean. Models are never mixed, only steps and starts are, and
-each over one link only. u is sent as a running total (totals.py), so that lost messages are made up for by the next.
+On a complete graph with uniform weights and one delay this is x_i(t+1) = x_i(t) - eta v_i(t) + eta (v_i - mean_j v_j),
+the last term at t - tau: the mean replaces the agent's own direction of that step. Models are never mixed, only steps
+and initial states. u is sent as a running total (totals.py), so the next message makes up for a lost one.
 
-Without delay a disagreement e of W's eigenvalue mu obeys e' = (1 - eta h mu) e under the curvature h, so that it grows
-where mu < 0. The factor c = 1 / (1 - mu) for the smallest such mu lifts that one to zero; c = 1 where there is none,
-as on complete graphs.
+Without delay a disagreement e along an eigenvector of W with eigenvalue mu obeys e' = (1 - eta h mu) e under the
+curvature h, so it grows if mu < 0. The factor c = 1 / (1 - mu) for the smallest such mu lifts that eigenvalue to zero.
+c = 1 if there is none, as on complete graphs.
 """
 
 import functools
@@ -27,37 +27,32 @@ from gossamer.shapes import Float, Tensor
 @register("dga")
 @dataclass(frozen=True, kw_only=True)
 class Dga(Algorithm):
-    """DGA: a local step at once, replaced by the neighbours' mean when theirs arrive."""
+    """DGA: a local step at once, replaced by the neighbours' mean when their steps arrive."""
 
     def __post_init__(self) -> None:
-        """Check the options."""
         refuse_mixed_point(self)
 
     @property
     def message(self) -> tuple[str, ...]:
-        """The start and all own steps since."""
         return ("steps",)
 
     @property
     def totals(self) -> frozenset[str]:
-        """The same."""
         return frozenset(self.message)
 
     @property
     def past(self) -> Past:
-        """The own steps up to the age of each message."""
         return Past.STATE
 
     def start(self, x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
-        """The starts count as steps, so that they are averaged too."""
+        """The initial states count as steps, so they are averaged too."""
         return {"steps": x.to(torch.float64, copy=True)}
 
     def send(self, own: Own) -> dict[str, Float[Tensor, "a _"]]:
-        """Return the total with this step."""
         return {"steps": own.state["steps"].sub(own.v, alpha=own.lr)}
 
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
-        """Return the own steps, corrected by what is known of the neighbours'."""
+        """Return the agent's own steps, corrected by those of its neighbours."""
         assert own.place is not None
         steps = own.sent["steps"]
         shares = own.place.among(_shares(own.place.network, own.x.device))
@@ -69,7 +64,7 @@ class Dga(Algorithm):
 
 
 def _held(shares: Float[Tensor, "a n"], weights: Float[Tensor, "a n"]) -> Float[Tensor, "a 1"]:
-    """Return each agent's share of the neighbours that it holds a message of."""
+    """Return the total share of the neighbours that an agent holds a message from."""
     return (shares * (weights != 0)).sum(dim=1, keepdim=True)
 
 

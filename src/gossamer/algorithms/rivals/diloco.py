@@ -1,19 +1,20 @@
-"""DiLoCo (Douillard et al. 2023) with eager updates (Kale et al. 2025): a cluster is an island.
+"""DiLoCo (Douillard et al. 2023) with eager updates (Kale et al. 2025). Each cluster is an island.
 
-Inner steps, inside the island, with the weights of its current links:
+Inner steps mix inside the island, over its current links:
 
     x_i(t+1) = sum_j w~_ij x_j(t) - eta v_i(t)
 
-Outer steps mix in another way, at the positive multiples of H. With Delta_i = A_i - x_i(t), the way from the anchor,
+Outer steps exchange progress between islands, at positive multiples of H. With Delta_i = A_i - x_i(t), the displacement
+from the anchor A_i,
 
     Delta_bar_i = (w_ii Delta_i + the island's w_ij Delta_j) + sum of w_ik Delta_k that arrived from other islands
     M_i <- mu M_i + Delta_bar_i
     A_i <- A_i - outer_lr (mu M_i + Delta_bar_i),    x_i(t+1) = A_i - eta v_i(t)
 
-Messages carry running totals of Delta (totals.py), so that each counts once, in the round in which it is first held.
-mode=eager uses the island's own part at once, mode=delayed that of the outer step before. The w are those of W, or of
-(I + W) / 2 where W has a negative eigenvalue: an outer step multiplies a disagreement of the anchors by 1 - c times
-an eigenvalue, c > 0, so that it would grow.
+Messages contain running totals of Delta (totals.py), so each Delta counts once, in the round of its arrival. mode=eager
+uses the island's own part at once, mode=delayed one outer step later. The weights w are those of W, or of (I + W) / 2
+if W has a negative eigenvalue: an outer step multiplies a disagreement of the anchors by 1 - c times an eigenvalue,
+c > 0, so it would grow.
 """
 
 import dataclasses
@@ -32,23 +33,24 @@ from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.shapes import Float, Tensor
 
-ROUNDING = 1e-9  # of an eigenvalue that is zero, as most are in a complete graph
+ROUNDING = 1e-9  # rounding error of a zero eigenvalue; a complete graph has many
 
 
 @register("diloco")
 @dataclass(frozen=True, kw_only=True)
 class DiLoCo(Algorithm):
-    """DiLoCo: clusters train alone and exchange their progress at every H-th step."""
+    """DiLoCo: clusters train alone and exchange their progress every H steps."""
 
-    every: int = option(20, "H, steps from one exchange between the clusters to the next")
+    every: int = option(20, "H, steps between two exchanges of the clusters")
     outer_lr: float = option(0.7, "learning rate of the exchange")
     outer_momentum: float = option(0.9, "mu, Nesterov momentum of the exchange")
     mode: str = option(
-        "eager", "use the own cluster's progress at once, or as late as that of others", choices=("eager", "delayed")
+        "eager",
+        "use the own cluster's progress at once, or one exchange later",
+        choices=("eager", "delayed"),
     )
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
         if self.every < 1:
             raise UserError(f"every must be 1 step or more, got {self.every}; use for example 20")
         if not 0 < self.outer_lr < math.inf:
@@ -58,43 +60,39 @@ class DiLoCo(Algorithm):
 
     @property
     def message(self) -> tuple[str, ...]:
-        """Inside of an island, the model and all ways from the anchor that were ever made."""
+        """Inside an island, the model and the running total of displacements."""
         return ("x", "shift")
 
     @property
     def message_across(self) -> tuple[str, ...]:
-        """Between islands, the latter alone."""
+        """Between islands, the total alone."""
         return ("shift",)
 
     @property
     def totals(self) -> frozenset[str]:
-        """The ways from the anchor add up."""
         return frozenset({"shift"})
 
     @property
     def period(self) -> int:
-        """Islands send when there is something new."""
         return self.every
 
     @property
     def period_inside(self) -> int:
-        """Inside of them every step is mixed."""
         return 1
 
     def start(self, x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
-        """Anchors are where the agents are; nothing was sent or heard."""
+        """The anchors start at x."""
         nothing = torch.zeros_like(x, dtype=torch.float64)
         state = {"anchor": x.clone(), "momentum": torch.zeros_like(x)}
         state |= {"shift": nothing, "heard_inside": nothing, "heard_across": nothing}
         return state | ({"previous": nothing} if self.mode == "delayed" else {})
 
     def send(self, own: Own) -> dict[str, Float[Tensor, "a _"]]:
-        """Return the totals, with this step's way where it is an outer one."""
+        """Return the total, with this step's displacement if it is an outer step."""
         shift = own.state["shift"]
         return {"shift": shift + (own.state["anchor"] - own.x) if self._is_outer(own.t) else shift}
 
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
-        """Take an inner or an outer step."""
         if self._is_outer(own.t):
             return self._outer(own, inbox, weights)
         return Update(self.descend(own, _mix_island(own, inbox, weights)), state=own.state)
@@ -103,7 +101,7 @@ class DiLoCo(Algorithm):
         return t > 0 and t % self.every == 0
 
     def _outer(self, own: Own, inbox: Inbox, weights: Weights) -> Update:
-        """Move the anchor along what has newly been heard, and the agent to the anchor."""
+        """Move the anchor along the displacements that arrived, and the agent to the anchor."""
         assert own.place is not None
         state, mu = own.state, self.outer_momentum
         kept, *shares = _shares(own.place.network, own.x.device)
@@ -119,7 +117,7 @@ class DiLoCo(Algorithm):
 
 
 def _mix_island(own: Own, inbox: Inbox, weights: Weights) -> Float[Tensor, "a d"]:
-    """Return the mixed models of the island; the weight of a link that leads out of it stays with the agent."""
+    """Return the mixed models of the island; the agent keeps the weights of links that leave it."""
     assert own.place is not None
     _, inside, _ = _shares(own.place.network, own.x.device)
     fresh = weights.clip_fresh * (own.place.among(inside) != 0)
@@ -129,7 +127,7 @@ def _mix_island(own: Own, inbox: Inbox, weights: Weights) -> Float[Tensor, "a d"
 
 @functools.lru_cache(maxsize=8)
 def _shares(network: Network, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the weights in float64, split into the agent's own, the links inside of islands and those between."""
+    """Return the weights in float64: of the agent itself, of links inside islands, and of links between them."""
     weights = network.W
     if torch.linalg.eigvalsh(weights)[0] < -ROUNDING:
         weights = (torch.eye(len(weights), dtype=torch.float64) + weights) / 2

@@ -3,9 +3,9 @@
     y_i(t)   = [M y(t-1)]_i + v_i(t) - v_i(t-1),    y_i(0) = v_i(0)
     x_i(t+1) = [M x(t)]_i - eta [M y(t)]_i
 
-M is the mixing of matched.py, W when nothing is late. The tracker y_i follows the mean of all agents' directions: if
-the columns of M add up to one, the mean of y is that of v at every step. An agent keeps o_i = [M y]_i - v_i alone, what
-the tracker adds to its next direction: y_i(t+1) = v_i(t+1) + o_i.
+M is the mixing of matched.py; without late messages it is W. The tracker y_i follows the mean of all agents'
+directions: if the columns of M sum to one, the mean of y equals the mean of v at every step. An agent keeps only
+o_i = [M y]_i - v_i, so that y_i(t+1) = v_i(t+1) + o_i.
 """
 
 from dataclasses import dataclass
@@ -23,16 +23,14 @@ from gossamer.shapes import Float, Tensor
 @register("dsgt", "gradient-tracking")
 @dataclass(frozen=True, kw_only=True)
 class Dsgt(Matched):
-    """DSGT: gradient tracking, states and trackers mixed by matched differences."""
+    """DSGT: gradient tracking; states and trackers are mixed by matched differences."""
 
     def __post_init__(self) -> None:
-        """Check the options."""
         super().__post_init__()
         refuse_mixed_point(self)
 
     @property
     def message(self) -> tuple[str, ...]:
-        """The state and the tracker."""
         return ("x", "y")
 
     def start(self, x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
@@ -44,7 +42,7 @@ class Dsgt(Matched):
         return {"y": own.v + own.state["offset"]}
 
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
-        """Mix states and trackers alike, and descend along the mixed tracker."""
+        """Mix states and trackers, and descend along the mixed tracker."""
         y = self.mix(own, inbox, weights, "y")
         x = mix_reliable(own, inbox, weights)
         self.add_differences(x, own, inbox, "x")

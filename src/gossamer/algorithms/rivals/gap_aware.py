@@ -1,9 +1,9 @@
-"""Gap-Aware (Barkai, Hakimi, Schuster 2019): a gradient counts less the further the model has moved since.
+"""Gap-Aware (Barkai, Hakimi, Schuster 2019): the server divides a gradient by how far its model has moved since.
 
     c_k = g_k / G_k,    G_k = 1 + |x_s - x_k| / r        element by element
 
-with r the root mean square of the server's steps x_s(t+1) - x_s(t), from a running mean that keeps 0.999 of itself and
-is corrected for its start. So G_k counts the gap in steps, and G = 1 until the server has taken one.
+r is the root mean square of the server's steps x_s(t+1) - x_s(t): a running mean with decay 0.999 and bias correction.
+G_k is the gap in steps plus one. G = 1 until the server has taken a step.
 """
 
 from dataclasses import dataclass
@@ -15,21 +15,19 @@ from gossamer.algorithms.registry import register
 from gossamer.algorithms.rivals.server import Pushes, ServerBased
 from gossamer.shapes import Float, Tensor
 
-KEPT = 0.999  # of the mean square of steps
-TINY = 1e-12  # keeps a parameter that never moved from dividing by zero
+KEPT = 0.999  # decay of the mean square of steps
+TINY = 1e-12  # avoids a division by zero for a parameter that never moved
 
 
 @register("gap-aware")
 @dataclass(frozen=True, kw_only=True)
 class GapAware(ServerBased):
-    """Gap-Aware: a server that divides gradients by how far the model has moved."""
+    """Gap-Aware: a server that divides gradients by how far its model has moved."""
 
     def start(self, x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
-        """The server has taken no step."""
         return {**super().start(x, place), "squares": torch.zeros_like(x)}
 
     def corrected(self, server: Own, pushes: Pushes) -> Float[Tensor, "1 d"]:
-        """Return the sum of g / G."""
         if server.t == 0:
             return super().corrected(server, pushes)
         mean_square = server.state["squares"] / (1 - KEPT**server.t)
@@ -37,7 +35,6 @@ class GapAware(ServerBased):
         return pushes.weights @ (pushes.message["g"] / gap)
 
     def serve(self, server: Own, pushes: list[Pushes]) -> tuple[Float[Tensor, "1 d"], dict[str, Tensor]]:
-        """Take note of the step as well."""
         w, kept = super().serve(server, pushes)
         squares = KEPT * server.state["squares"] + (1 - KEPT) * (w - server.x).square()
         return w, {**kept, "squares": squares}

@@ -1,12 +1,12 @@
-"""R-FAST, robust fully asynchronous gradient tracking (Zhu, Tian, Huang, Xu and He 2023): trackers are pushed.
+"""R-FAST, robust fully asynchronous gradient tracking (Zhu, Tian, Huang, Xu and He 2023).
 
     z_i(t)   = v_i(t) + o_i(t)                                  the tracker; o_i(0) = 0
     u_i(t)   = x_i(t) - eta z_i(t)                              sent
-    x_i(t+1) = w_ii u_i(t) + sum_j w_ij u_j(s_ij)               the newest heard; rows sum to one
+    x_i(t+1) = w_ii u_i(t) + sum_j w_ij u_j(s_ij)               the newest messages held; rows sum to one
     o_i(t+1) = a_ii z_i(t) + sum_j a_ij (pushes of z_j that arrived since the last step) - v_i(t)
 
-The columns of A add up to one, and messages carry running totals of z (totals.py). So the sum of all trackers plus
-what is under way is the sum of the newest directions at every step, whatever is late, overtaken or lost.
+The columns of A sum to one, and messages contain running totals of z (totals.py). So the trackers plus the pushes under
+way sum to the newest directions at every step, however many messages are late, reordered or lost.
 """
 
 from dataclasses import dataclass
@@ -23,34 +23,31 @@ from gossamer.shapes import Float, Tensor
 @register("r-fast")
 @dataclass(frozen=True, kw_only=True)
 class RFast(Algorithm):
-    """R-FAST: gradient tracking by pushed totals, which neither delay nor loss breaks."""
+    """R-FAST: gradient tracking by running totals, robust to delay and loss."""
 
     def __post_init__(self) -> None:
-        """Check the options."""
         refuse_mixed_point(self)
 
     @property
     def message(self) -> tuple[str, ...]:
-        """The state after its step, and all that was ever pushed of the tracker."""
         return ("u", "pushed")
 
     @property
     def totals(self) -> frozenset[str]:
-        """What was pushed."""
         return frozenset({"pushed"})
 
     def start(self, x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
-        """The first tracker is the first direction; nothing was pushed or heard."""
+        """The first tracker is the first direction."""
         nothing = torch.zeros_like(x, dtype=torch.float64)
         return {"offset": torch.zeros_like(x), "pushed": nothing, "heard": nothing}
 
     def send(self, own: Own) -> dict[str, Float[Tensor, "a _"]]:
-        """Return the state after its step, and the total with this step's tracker."""
+        """Return the state after its step, and the total of all trackers so far."""
         z = own.v + own.state["offset"]
         return {"u": own.x - own.lr * z, "pushed": own.state["pushed"] + z}
 
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
-        """Mix the states that were heard; keep a part of the tracker and add what arrived."""
+        """Mix the states held; keep a part of the tracker and add the pushes that arrived."""
         assert own.place is not None
         sent, z = own.sent, own.v + own.state["offset"]
         kept, shares = push_weights(own.place)

@@ -1,12 +1,12 @@
-"""A parameter server on the graph: one agent keeps the model, all agents give it gradients. The base of a family.
+"""Base of the rules with a parameter server: one agent keeps the model, all agents send it gradients.
 
     server s:    u = (1/N) sum of c_k(g_k, x_k) over the gradients that are new to s at step t, its own included
                  m <- mu m + u;    x_s(t+1) = x_s(t) - eta m
     worker i:    x_i(t+1) = the newest x_s that i holds; x_i(t) before the first
 
-x_k is the model at which worker k took g_k, and the rules of the family differ in c_k. A gradient counts once, at the
-step of its arrival, and all that arrive together are applied at once. A link of delay tau makes a gradient 2 tau + 1
-steps old: tau there, one to take it, tau back. One that is lost, or overtaken by a newer one, is gone.
+x_k is the model at which worker k took g_k. The rules differ in c_k. A gradient counts once, at the step of its
+arrival; gradients that arrive together are applied together. A link of delay tau makes a gradient 2 tau + 1 steps old:
+tau to the worker, one to compute, tau back. A gradient that is lost, or overtaken by a newer one, never counts.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,14 +20,14 @@ from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.shapes import Bool, Float, Int, Tensor
 
-NAMED_AGENTS = 4  # an error names so many of the agents that a server does not reach
+NAMED_AGENTS = 4  # most agents that an error names
 
 
 @dataclass(frozen=True)
 class Pushes:
-    """What the server holds of one age. A rule may change the weights: 1 for a message that is new to it, else 0."""
+    """The server's messages of one age. A weight is 1 for a new message, else 0; a rule may change it."""
 
-    senders: Int[Tensor, " m"]  # the agents whose messages are the rows below
+    senders: Int[Tensor, " m"]  # the agents whose messages are the rows of `message`
     weights: Float[Tensor, "1 m"]
     message: Mapping[str, Float[Tensor, "m _"]]
 
@@ -36,12 +36,12 @@ class Pushes:
 class Pulled:
     """The newest message of the server that each agent holds."""
 
-    found: Bool[Tensor, "a 1"]  # whether there is one
-    which: Int[Tensor, " a"]  # its place in the list
-    messages: Sequence[Mapping[str, Float[Tensor, "1 _"]]]  # the server's, one for each age
+    found: Bool[Tensor, "a 1"]  # whether the agent holds one
+    which: Int[Tensor, " a"]  # its index in `messages`
+    messages: Sequence[Mapping[str, Float[Tensor, "1 _"]]]  # of the server, one per age
 
     def take(self, name: str, otherwise: Float[Tensor, "a _"]) -> Float[Tensor, "a _"]:
-        """Return this part of the message, and `otherwise` for agents that hold none."""
+        """Return this part of the message, or `otherwise` for agents that hold none."""
         rows = torch.cat([message[name] for message in self.messages])
         return torch.where(self.found, rows.index_select(0, self.which), otherwise)
 
@@ -50,11 +50,10 @@ class Pulled:
 class ServerBased(Algorithm):
     """Base of the rules with a parameter server; see the module's docstring."""
 
-    server: int = option(-1, "the agent that is the server; -1: the first agent of the largest cluster")
+    server: int = option(-1, "number of the agent that is the server; -1 means the first agent of the largest cluster")
     server_momentum: float = option(0.0, "momentum of the server's steps")
 
     def __post_init__(self) -> None:
-        """Check the ranges that do not depend on the network."""
         if self.server < -1:
             raise UserError(f"server must be an agent's number or -1, got {self.server}; use -1 for the default")
         if not 0 <= self.server_momentum < 1:
@@ -66,15 +65,15 @@ class ServerBased(Algorithm):
 
     @property
     def message(self) -> tuple[str, ...]:
-        """A worker's gradient and the model it was taken at; of the server, the model."""
+        """A worker's gradient and the model at which it was taken; the server's model."""
         return ("x", "g")
 
     def start(self, x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
-        """Keep the server's momentum, if it has any; the rows of workers stay zero."""
+        """Keep the server's momentum, if any; the rows of workers stay zero."""
         return {"m": torch.zeros_like(x)} if self.server_momentum else {}
 
     def check(self, network: Network) -> str | None:
-        """Refuse a network where some agent cannot reach the server."""
+        """Raise UserError if some agent has no link with the server."""
         count, server = network.num_agents, self.server_in(network)
         if server >= count:
             raise UserError(f"server {server} is none of the agents 0 to {count - 1}; use -1 for the default")
@@ -89,7 +88,6 @@ class ServerBased(Algorithm):
         return super().check(network)
 
     def check_local(self, *, plain: bool) -> None:
-        """Workers do not descend, so a local optimiser has nothing to do."""
         super().check_local(plain=plain)
         if not plain:
             raise UserError(
@@ -105,7 +103,7 @@ class ServerBased(Algorithm):
         return min(largest)
 
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
-        """Let the server descend along what arrived, and everyone else take the newest model it holds."""
+        """The server descends along the gradients that arrived; workers take the newest model they hold."""
         row, is_server = self._find_server(own)
         server = _row_of(own, row)
         w, kept = self.serve(server, list(self._pushes(row, server, inbox, weights)))
@@ -115,14 +113,14 @@ class ServerBased(Algorithm):
         state |= {name: torch.where(is_server, value, state[name]) for name, value in kept.items()}
         return Update(x, state=state)
 
-    # What the rules of the family choose.
+    # The rules override these three.
 
     def corrected(self, server: Own, pushes: Pushes) -> Float[Tensor, "1 d"]:
         """Return the weighted sum of c_k over these messages; `server` is the server's own row."""
         return pushes.weights @ pushes.message["g"]
 
     def serve(self, server: Own, pushes: list[Pushes]) -> tuple[Float[Tensor, "1 d"], dict[str, Tensor]]:
-        """Return the server's next model, and its row of what it keeps where that changes."""
+        """Return the server's next model, and its row of the kept state where that changes."""
         u = self.mean_push(server, pushes)
         if not self.server_momentum:
             return server.x.sub(u, alpha=server.lr), {}
@@ -130,21 +128,21 @@ class ServerBased(Algorithm):
         return server.x.sub(m, alpha=server.lr), {"m": m}
 
     def work(self, own: Own, pulled: Pulled) -> dict[str, Tensor]:
-        """Return what agents keep as workers where that changes, one row an agent."""
+        """Return the workers' kept state where that changes, one row per agent."""
         return {}
 
     def mean_push(self, server: Own, pushes: list[Pushes]) -> Float[Tensor, "1 d"]:
-        """Return u: the sum over all that arrived, divided by the number of agents."""
+        """Return u: the sum over the gradients that arrived, divided by the number of agents."""
         assert server.place is not None
         total = torch.zeros_like(server.x)
         for each in pushes:
             total = total + self.corrected(server, each)
         return total / server.place.network.num_agents
 
-    # Where things are. An agent alone may not be the server: then row 0 stands in, and what it gives is left out.
+    # A lone agent may not be the server: then row 0 stands in for the server, and its result is not used.
 
     def _find_server(self, own: Own) -> tuple[Int[Tensor, "1"], Bool[Tensor, "a 1"]]:
-        """Return the server's row as an index, which no GPU has to be waited for, and a mask of it."""
+        """Return the server's row as an index tensor, without waiting for a GPU, and as a mask."""
         assert own.place is not None
         is_server = own.place.agents == self.server_in(own.place.network)
         return is_server.long().argmax().reshape(1), is_server[:, None]
@@ -166,7 +164,7 @@ class ServerBased(Algorithm):
         assert own.place is not None
         number = own.place.row_of(self.server_in(own.place.network))
         held = [(weights.fresh, inbox.message), *((late.weights, late.message) for late in inbox.late)]
-        if number is None:  # the server itself, alone: it pulls nothing
+        if number is None:  # a lone server pulls nothing
             return Pulled(torch.zeros_like(own.x[:, :1]).bool(), own.place.agents * 0, [{**own.sent, "x": own.x}])
         where = torch.stack([of_age[:, number] != 0 for of_age, _ in held], dim=1)
         of_server = [{name: part[number : number + 1] for name, part in message.items()} for _, message in held]
@@ -174,7 +172,7 @@ class ServerBased(Algorithm):
 
 
 def _row_of(own: Own, row: Int[Tensor, "1"]) -> Own:
-    """Return one agent's part of what all know of themselves."""
+    """Return one agent's row of `own`."""
     assert own.place is not None
     g = own.g.index_select(0, row)
     place = replace(own.place, agents=own.place.agents.index_select(0, row), share=own.place.share.index_select(0, row))

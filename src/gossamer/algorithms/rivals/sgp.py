@@ -1,12 +1,12 @@
-"""SGP, stochastic gradient push (Assran et al. 2019), overlapped: push-sum on whatever has arrived.
+"""SGP, stochastic gradient push (Assran et al. 2019), overlapped: push-sum over the messages that have arrived.
 
     y_i <- y_i - eta v_i                                    at z_i = y_i / omega_i, the model
     y_i(t+1)     = a_ii y_i     + sum_j a_ij (pushes of y_j that arrived since the last step)
     omega_i(t+1) = a_ii omega_i + sum_j a_ij (pushes of omega_j that arrived)
 
-The columns of A add up to one. A push takes its weight along, so that lateness biases numerator and denominator
-alike, and mass is conserved: sum_i y_i plus what is under way changes by gradients alone. Messages carry running
-totals (totals.py), so that neither loss nor reordering breaks that.
+The columns of A sum to one. A push includes its weight, so delay affects numerator and denominator alike, and mass is
+conserved: sum_i y_i plus the pushes under way changes by gradients alone. Messages contain running totals (totals.py),
+so loss and reordering do not break this.
 """
 
 from dataclasses import dataclass
@@ -22,29 +22,24 @@ from gossamer.shapes import Float, Tensor
 @register("sgp", "osgp", "push-sum")
 @dataclass(frozen=True, kw_only=True)
 class Sgp(Algorithm):
-    """SGP (overlapped): push-sum, late pushes take their weight along."""
+    """SGP (overlapped): push-sum; late pushes include their weight."""
 
     def __post_init__(self) -> None:
-        """Check the options."""
         refuse_mixed_point(self)
 
     @property
     def message(self) -> tuple[str, ...]:
-        """All that was ever pushed, and its weight."""
         return ("pushed", "pushed_weight")
 
     @property
     def numbers(self) -> frozenset[str]:
-        """The weight is one number."""
         return frozenset({"pushed_weight"})
 
     @property
     def totals(self) -> frozenset[str]:
-        """Both are running totals."""
         return frozenset(self.message)
 
     def start(self, x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
-        """Everyone has the weight 1 and has pushed and heard nothing."""
         nothing, number = torch.zeros_like(x, dtype=torch.float64), x.new_zeros((len(x), 1), dtype=torch.float64)
         return {
             "y": x.clone(),
@@ -56,7 +51,7 @@ class Sgp(Algorithm):
         }
 
     def send(self, own: Own) -> dict[str, Float[Tensor, "a _"]]:
-        """Return the totals with this step's push."""
+        """Return the totals, this step's push included."""
         state = own.state
         return {
             "pushed": state["pushed"] + (state["y"] - own.lr * own.v),
@@ -64,7 +59,7 @@ class Sgp(Algorithm):
         }
 
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
-        """Add what arrived; the model is the ratio."""
+        """Add the pushes that arrived; the model is the ratio y / omega."""
         assert own.place is not None
         state, dtype, sent = own.state, own.x.dtype, own.sent
         kept, shares = push_weights(own.place)

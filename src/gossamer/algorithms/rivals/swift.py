@@ -1,12 +1,11 @@
-"""SWIFT (Bornstein et al. 2023), wait-free: every H-th step averages whatever models are at hand, by influence.
+"""SWIFT (Bornstein et al. 2023), wait-free: every H steps an agent averages the models it holds, by influence.
 
-    x_i(t+1) = sum_j q_ij x_j(t - tau_ij) - eta v_i(t)          when H divides t
+    x_i(t+1) = sum_j q_ij x_j(t - tau_ij) - eta v_i(t)          if H divides t
     x_i(t+1) = x_i(t) - eta v_i(t)                              else
-    q_ij = w_ij p_j / sum_l w_il p_l                            over i itself and all it has heard from
+    q_ij = w_ij p_j / sum_l w_il p_l                            over i itself and all neighbours heard from
 
-p_j is the influence of agent j, the size of its data over the mean size, which travels with its messages. Models go
-out at every step, so that what is averaged is as young as the links allow; with equal influences q is W's row, and
-H = 1 is D-ASGD.
+p_j is the influence of agent j, the size of its data over the mean size; messages include it. Agents send at every
+step, so the averaged models are as new as the links allow. With equal influences q is the row of W; H = 1 is D-ASGD.
 """
 
 import dataclasses
@@ -25,39 +24,35 @@ from gossamer.shapes import Float, Tensor
 @register("swift")
 @dataclass(frozen=True, kw_only=True)
 class Swift(Algorithm):
-    """SWIFT: every other step averages whatever has arrived, weighted by the senders' data."""
+    """SWIFT: every H steps averages the models held, weighted by the senders' data."""
 
-    every: int = option(2, "H, steps from one averaging to the next")
+    every: int = option(2, "H, steps between two averagings")
 
     def __post_init__(self) -> None:
-        """Check the period."""
         if self.every < 1:
             raise UserError(f"every must be 1 step or more, got {self.every}; use for example 2")
 
     @property
     def message(self) -> tuple[str, ...]:
-        """The model and its influence."""
         return ("x", "influence")
 
     @property
     def numbers(self) -> frozenset[str]:
-        """An influence is one number."""
         return frozenset({"influence"})
 
     def send(self, own: Own) -> dict[str, Float[Tensor, "a _"]]:
-        """Return each agent's influence."""
         assert own.place is not None
         return {"influence": own.place.share[:, None]}
 
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
-        """Return the mean of what was heard when it is time, else a step alone."""
+        """Return the mean of all messages held every H steps, else a local step."""
         if own.t % self.every:
             return Update(self.descend(own, own.x.clone()))
         return Update(self.descend(own, mix_heard(own, *_by_influence(own, inbox, weights))))
 
 
 def _by_influence(own: Own, inbox: Inbox, weights: Weights) -> tuple[Inbox, Weights]:
-    """Return the inbox and weights with each weight multiplied by the sender's influence; mass makes rows one."""
+    """Return inbox and weights, with each weight times the sender's influence; mass normalises the rows."""
     assert own.place is not None
     late = tuple(
         dataclasses.replace(group, weights=group.weights * group.message["influence"].T) for group in inbox.late

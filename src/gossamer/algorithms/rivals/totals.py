@@ -1,9 +1,8 @@
-"""Running totals: what arrives late, or not at all, is made up for by the next message.
+"""Running totals: the next message makes up for one that is late or lost.
 
-A sender adds up all it ever pushed, S_j(t) = sum_{s <= t} y_j(s), and sends the sum. A receiver that held S_j(s) and
-now holds S_j(s') has been given S_j(s') - S_j(s), each push once, whatever was lost or overtaken in between. With
-weights that stay the same, what all neighbours gave is the difference of one weighted sum between two steps, so that
-an agent keeps that sum and no more.
+A sender sends the sum of all its pushes, S_j(t) = sum_{s <= t} y_j(s). A receiver that held S_j(s) and now holds
+S_j(s') has received S_j(s') - S_j(s): each push once, even if messages were lost or overtaken in between. With constant
+weights, the pushes of all neighbours are the difference of one weighted sum between two steps; an agent keeps that sum.
 """
 
 import functools
@@ -18,12 +17,11 @@ from gossamer.shapes import Float, Tensor
 
 
 def push_weights(place: Place) -> tuple[Float[Tensor, "a 1"], Float[Tensor, "a n"]]:
-    """Return what agents keep of a push, and the part that they take of each neighbour's, in float64.
+    """Return the share of a push that agents keep, and the share they take of each neighbour's push, in float64.
 
-    Columns add up to one: a sender splits what it has and nothing is lost. A link that can be late gets W's weight
-    over 1 + its delay, because what is under way counts for nobody: with W's own weight an agent would have pushed
-    nearly all it has before the first message arrives. The delay is the link's own where each has one, else what the
-    model calls typical.
+    Columns sum to one: a sender splits its push completely. A link that can be late gets the weight of W over 1 + its
+    delay, because pushes under way count for no agent: with the full weight of W an agent would push nearly all its
+    mass before the first message arrives. The delay is the link's own with a delay matrix, else the typical one.
     """
     kept, shares = _push_matrix(place.network, place.share.device)
     return kept[place.agents], place.among(shares)
@@ -37,7 +35,7 @@ def _push_matrix(network: Network, device: torch.device) -> tuple[Tensor, Tensor
 
 
 def heard_total(inbox: Inbox, weights: Weights, shares: Float[Tensor, "a n"], name: str) -> Float[Tensor, "a _"]:
-    """Return the weighted sum of the totals that agents hold of their neighbours, in float64."""
+    """Return the weighted sum of the neighbours' totals that agents hold, in float64."""
     total = product(shares * (weights.fresh != 0), inbox.message[name])
     for late in inbox.late:
         add_product(total, shares * (late.weights != 0), late.message[name])
@@ -45,7 +43,7 @@ def heard_total(inbox: Inbox, weights: Weights, shares: Float[Tensor, "a n"], na
 
 
 def refuse_mixed_point(rule: Algorithm) -> None:
-    """Refuse gradients at the mixed point: what these rules send contains the gradient, so it comes before mixing."""
+    """Refuse gradients at the mixed point: these rules send the gradient, so they take it before mixing."""
     if rule.gradient_at == "mixed":
         raise UserError(
             f"gradient_at=mixed does not go with {rule.name}, whose messages contain the gradient, which is thus "
