@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from gossamer.runtime import Agent, join
     from gossamer.tasks import Task
     from gossamer.train.comparison import Comparison, compare
-    from gossamer.train.result import Result
-    from gossamer.train.simulate import simulate
+    from gossamer.train.simulate import Result, simulate
 
 __all__ = [
     "Agent",
@@ -66,8 +65,7 @@ _NAMES_OF = {
     "gossamer.runtime": "Agent join",
     "gossamer.tasks": "Task",
     "gossamer.train.comparison": "Comparison compare",
-    "gossamer.train.result": "Result",
-    "gossamer.train.simulate": "simulate",
+    "gossamer.train.simulate": "Result simulate",
 }
 _MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
 

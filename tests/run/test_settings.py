@@ -45,7 +45,7 @@ def test_every_name_in_a_preset_is_a_setting_or_an_option_of_pc_asgd(preset):
 
 def test_the_papers_preset_is_what_the_paper_prints():
     training = Training(make_settings({"algorithm": "pc-asgd", **preset_values("paper", "pc-asgd")}))
-    at = training.schedule.at
+    at = training.plan.schedule.at
     epoch = training.steps_per_epoch
     assert (at(0), at(160 * epoch - 1), at(160 * epoch)) == pytest.approx((0.01, 0.01, 0.001))
     assert training.settings.epochs == 200 and training.settings.batch == 128 and training.network.delay.spec() == "20"

@@ -166,7 +166,7 @@ def test_a_training_run_is_a_problem_like_any_other():
     loss, g = exact_gradient(problem, x)
     task, module = training.task, training.task.fresh_module(0)
     module.module.double()
-    shard = training.shards[1][:64]
+    shard = training.plan.shards[1][:64]
     expected = task.loss(module(x[1], task.train.x[shard].double()), task.train.y[shard])
     assert float(loss[1]) == pytest.approx(float(expected))
     step = 1e-6 * torch.randn_like(x)

@@ -43,6 +43,10 @@ def test_a_whole_digits_run_is_the_simulators(tmp_path, algorithm, transport, ne
     for name in ("loss_mean", "consensus_distance", "accuracy_average_model", "message_age"):
         assert summary[name] == pytest.approx(expected.summary[name], rel=1e-3), name
     assert summary["bytes_sent"] == expected.summary["bytes_sent"]
+    assert summary["parameters"] == expected.summary["parameters"] and summary["execution"] == "loop"
+    assert summary["accuracy_best"] == pytest.approx(expected.summary["accuracy_best"], abs=0.004)
+    of_processes = {"engine", "lockstep", "transport", "compress", "restarts"}
+    assert set(summary) - set(expected.summary) == of_processes and set(expected.summary) <= set(summary)
     predict = expected.summary["predict_fraction"]
     assert summary["predict_fraction"] == (predict if predict is None else pytest.approx(predict, rel=1e-6))
     recorded = gm.network(network, delay=f"trace:{trace}")  # what was recorded can be replayed

@@ -24,6 +24,7 @@ from gossamer.network import Network
 from gossamer.run.folder import RunFolder, safe_name, unused_folder
 from gossamer.run.plan import make_plan
 from gossamer.run.settings import Settings, make_settings, read_settings
+from gossamer.run.summary import Summary
 from gossamer.runtime.launch.job import Watcher
 from gossamer.runtime.launch.launch_settings import Processes, read_processes
 from gossamer.train.loggers import check_log, logged
@@ -129,11 +130,11 @@ def _too_much(extra: str) -> UserError:
     return UserError(f"--resume takes the run's own settings, got {extra} besides; leave that out, or train anew")
 
 
-def _end(summary: dict[str, Any], folder: RunFolder, steps: int, *, json: bool) -> None:
+def _end(summary: Summary, folder: RunFolder, steps: int, *, json: bool) -> None:
     """Print the summary of a run, and exit with its status."""
     status = summary["status"]
     if json:
-        print_json(summary)
+        print_json({**summary})
     else:
         _print_summary(summary)
     if status in STOPPED:
@@ -164,7 +165,7 @@ def _resume(request: TrainRequest) -> tuple[Training, RunFolder]:
     return training, folder
 
 
-def _finished(training: Training, folder: RunFolder) -> dict[str, Any] | None:
+def _finished(training: Training, folder: RunFolder) -> Summary | None:
     """Return the summary of a run that has finished already, and say so; save nothing again."""
     if folder.read_summary().get("status") != "finished" or training.simulation.t < training.steps:
         return None
@@ -172,7 +173,7 @@ def _finished(training: Training, folder: RunFolder) -> dict[str, Any] | None:
     return {**training.run().summary, "run_dir": str(folder.path)}
 
 
-def _run(training: Training, folder: RunFolder, time_limit: float | None) -> dict[str, Any]:
+def _run(training: Training, folder: RunFolder, time_limit: float | None) -> Summary:
     with make_progress() as progress, Interrupt(time_limit) as interrupt:
         bar = progress.add_task(training.algorithm.name, total=training.steps, completed=training.simulation.t, note="")
         with logged(folder, training.settings, training.history):
@@ -195,9 +196,7 @@ class _Bar(Watcher):
         self._progress.update(self._bar, completed=min(steps), note=note)
 
 
-def _run_processes(
-    how: Processes, request: TrainRequest, time_limit: float | None
-) -> tuple[dict[str, Any], RunFolder, int]:
+def _run_processes(how: Processes, request: TrainRequest, time_limit: float | None) -> tuple[Summary, RunFolder, int]:
     """Run all agents to the end; return the summary, the folder and the number of steps."""
     if request.resume is not None:
         folder, settings = request.open_folder()
@@ -213,7 +212,7 @@ def _run_processes(
     return summary, folder, made.steps
 
 
-def _print_summary(summary: dict[str, Any]) -> None:
+def _print_summary(summary: Summary) -> None:
     predict = summary["predict_fraction"]
     lines = {
         "algorithm": f"{summary['algorithm']} on {summary['network']}, delay {summary['delay']}",
@@ -234,6 +233,6 @@ def _print_summary(summary: dict[str, Any]) -> None:
     print_lines(lines)
 
 
-def _averaged(summary: dict[str, Any]) -> str:
+def _averaged(summary: Summary) -> str:
     average = summary["accuracy_average_model"]
     return "" if average is None else f", averaged model {100 * average:.2f} %"

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import torch
 
-from gossamer.algorithms import Algorithm
 from gossamer.data import Examples
 from gossamer.engine.batch_feed import Feed
 from gossamer.engine.execution import Execution, choose_execution, make_execution
@@ -15,12 +14,10 @@ from gossamer.engine.memory_need import Memory, check_fits, estimate
 from gossamer.engine.metrics import Evaluator
 from gossamer.engine.norm_statistics import Statistics
 from gossamer.engine.simulation import Simulation
-from gossamer.errors import UserError
-from gossamer.network import Network
 from gossamer.run.machine import arithmetic, check_device
+from gossamer.run.plan import Plan
 from gossamer.run.settings import Settings
-from gossamer.shapes import Tensor
-from gossamer.state.local import LocalOptimizer, Schedule
+from gossamer.state.local import LocalOptimizer
 from gossamer.tasks import Task
 
 PREPARED_BYTES = 2**28
@@ -40,14 +37,12 @@ class Assembly:
     notes: dict[str, str]  # by subject
 
 
-def assemble(
-    settings: Settings, task: Task, network: Network, algorithm: Algorithm, shards: list[Tensor], schedule: Schedule
-) -> Assembly:
+def assemble(plan: Plan) -> Assembly:
     """Build all parts. What is refused is refused before anything large is allocated."""
+    settings, network, algorithm, shards = plan.settings, plan.network, plan.algorithm, plan.shards
     device, num_agents = check_device(settings.device), network.num_agents
-    settings = completed(settings, task)
     dtype: torch.dtype = getattr(torch, settings.dtype)
-    task = _prepared(task, settings, torch.bfloat16 if settings.precision == "bf16" else dtype)
+    task = _prepared(plan.task, settings, torch.bfloat16 if settings.precision == "bf16" else dtype)
     setup = Setup(
         task, task.fresh_module(settings.seed), num_agents, device, dtype, settings.precision, settings.compile
     )
@@ -78,13 +73,13 @@ def assemble(
         network,
         TaskSource(execution, batches, feed("fresh-batches"), settings.seed),
         task.initial(settings.init, num_agents, settings.seed).to(device=device, dtype=dtype),
-        lr=schedule.at,
+        lr=plan.schedule.at,
         local=local,
         segments=setup.module.segments,
         seed=settings.seed,
         history=settings.history,
         statistics=statistics,
-        share=torch.tensor([len(shard) for shard in shards]) / (sum(map(len, shards)) / len(shards)),
+        share=plan.share,
     )
     calibration = feed("calibration") if execution.buffers and settings.norm_stats == "recalibrated" else None
     evaluator = Evaluator(_evaluating(settings.execution, setup), calibration)
@@ -100,22 +95,6 @@ def _prepared(task: Task, settings: Settings, dtype: torch.dtype) -> Task:
         return task
     train, test = (Examples(task.prepare(part.x, dtype), part.y) for part in parts)
     return dataclasses.replace(task, train=train, test=test, prepare=None)
-
-
-def completed(settings: Settings, task: Task) -> Settings:
-    """Decide what was left open, and refuse what does not go together."""
-    augment = settings.augment
-    if augment == "auto":
-        augment = "crop-flip" if task.augments else "none"
-    if augment == "crop-flip" and task.train.x.dim() != 4:
-        raise UserError(f"augment=crop-flip moves images, but an input of {task.name} is none; use augment=none")
-    if settings.precision != "float32" and settings.dtype != "float32":
-        raise UserError(f"precision={settings.precision} needs dtype=float32, got {settings.dtype}; change one of them")
-    if settings.precision == "bf16" and settings.execution in ("vmap", "loop"):
-        raise UserError(f"precision=bf16 needs execution=stacked, got {settings.execution}")
-    if settings.compile and settings.execution in ("vmap", "loop"):
-        raise UserError(f"compile needs execution=stacked, got {settings.execution}")
-    return dataclasses.replace(settings, augment=augment)
 
 
 def _with_execution(settings: Settings, setup: Setup, feed: Feed) -> tuple[Settings, str]:

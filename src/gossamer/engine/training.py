@@ -1,5 +1,6 @@
 """A training run: a task, a network, an algorithm and settings, from the first step to the summary."""
 
+import dataclasses
 import math
 import statistics
 import time
@@ -22,6 +23,7 @@ from gossamer.run.machine import arithmetic
 from gossamer.run.plan import make_plan
 from gossamer.run.settings import Settings
 from gossamer.run.status import ALIVE, RUNNING, StatusFile
+from gossamer.run.summary import Measured, Summary, finite_or_nan, make_summary
 from gossamer.shapes import Float, Tensor
 from gossamer.state.checkpoint import part_of
 from gossamer.tasks import Task
@@ -30,27 +32,14 @@ OnStep = Callable[[int, dict[str, Any] | None], None]  # (steps done, the newest
 Stop = Callable[[], str | bool | None]  # whether to stop now; a text, as "time limit", is the status to end with
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Result:
+@dataclass(frozen=True, eq=False)
+class Trained:
     """What a run gives back."""
 
-    summary: dict[str, Any]
+    summary: Summary
     history: list[dict[str, Any]]  # one row an evaluation, as in metrics.jsonl
     x: Float[Tensor, "n d"]  # the agents' last parameters
     run_dir: Path | None = None
-
-    @property
-    def accuracy(self) -> list[float]:
-        """The last test accuracy of each agent, between 0 and 1."""
-        accuracy: list[float] = self.summary["accuracy_per_agent"]
-        return accuracy
-
-    def __repr__(self) -> str:
-        summary = self.summary
-        return (
-            f"Result({summary['algorithm']} on {summary['network']}, delay {summary['delay']}: accuracy "
-            f"{100 * summary['accuracy_mean']:.2f} % over {summary['agents']} agents, {summary['status']})"
-        )
 
 
 class Training:
@@ -64,18 +53,13 @@ class Training:
         network: Network | None = None,
         algorithm: Algorithm | None = None,
     ) -> None:
-        made = make_plan(settings, task=task, network=network, algorithm=algorithm)
-        self.task, self.algorithm, self.network, self.tau = made.task, made.algorithm, made.network, made.tau
-        self.settings, self.steps_per_epoch, self.steps = made.settings, made.steps_per_epoch, made.steps
-        self.schedule = made.schedule
-        self.shards = made.shards
-        self._build(made.shards)
-
-    def _build(self, shards: list[Tensor]) -> None:
-        settings = self.settings
-        parts = assemble(settings, self.task, self.network, self.algorithm, shards, self.schedule)
+        plan = make_plan(settings, task=task, network=network, algorithm=algorithm)
+        parts = assemble(plan)
         self.simulation, self.evaluate, self.settings = parts.simulation, parts.evaluate, parts.settings
         self.memory, self.notes = parts.memory, parts.notes
+        self.plan = plan = dataclasses.replace(plan, settings=parts.settings)
+        self.task, self.network, self.algorithm = plan.task, plan.network, plan.algorithm
+        self.steps_per_epoch, self.steps = plan.steps_per_epoch, plan.steps
         self.tally = Tally(self.network.num_agents)
         self.history: list[dict[str, Any]] = []
         self._seconds_before, self._begun = 0.0, math.nan  # of the parts that were run before; when this one began
@@ -95,7 +79,7 @@ class Training:
         stop: Stop | None = None,
         *,
         first_row: bool = True,
-    ) -> Result:
+    ) -> Trained:
         """Train to the end, until `stop` says so, or until a loss is not finite; then sum up.
 
         Without `first_row` what was there before the first step is not evaluated.
@@ -103,7 +87,7 @@ class Training:
         with arithmetic(self.settings):
             return self._run(folder, on_step, stop, first_row=first_row)
 
-    def _run(self, folder: RunFolder | None, on_step: OnStep | None, stop: Stop | None, *, first_row: bool) -> Result:
+    def _run(self, folder: RunFolder | None, on_step: OnStep | None, stop: Stop | None, *, first_row: bool) -> Trained:
         self._begun, status = time.perf_counter(), "finished"
         self._status = (
             StatusFile(folder.path, steps=self.steps, steps_per_epoch=self.steps_per_epoch) if folder else None
@@ -130,11 +114,13 @@ class Training:
             self._record(folder)
         if status != "finished":
             status = self._late_look() or status
-        last_loss = torch.tensor(_numbers(self.history[-1]["loss"]))
+        last_loss = torch.tensor(finite_or_nan(self.history[-1]["loss"]))
         if status == "finished" and not bool(torch.isfinite(last_loss).all()):
             status = str(NonFinite("test loss", last_loss, self.simulation.t))
         self._seconds_before, self._begun = self.seconds, math.nan
-        result = Result(self._summary(status, folder), self.history, self.simulation.x, folder.path if folder else None)
+        result = Trained(
+            self._summary(status, folder), self.history, self.simulation.x, folder.path if folder else None
+        )
         if folder is not None:
             folder.save(self.state_dict())
             folder.write_summary(result.summary)
@@ -235,7 +221,7 @@ class Training:
         row = {
             "step": t,
             "epoch": t / self.steps_per_epoch,
-            "lr": self.schedule.at(t),
+            "lr": self.plan.schedule.at(t),
             **self.evaluate(self.simulation.x, self._buffers),
             "train_loss": self.tally.train_loss("interval"),
             "predict": self.tally.predict("interval"),
@@ -254,50 +240,27 @@ class Training:
     def _buffers(self) -> dict[str, Tensor]:
         return self.simulation.statistics.buffers if self.simulation.statistics is not None else {}
 
-    def _summary(self, status: str, folder: RunFolder | None) -> dict[str, Any]:
-        settings, network, last = self.settings, self.network, self.history[-1]
+    def _summary(self, status: str, folder: RunFolder | None) -> Summary:
+        last, sent = self.history[-1], self.tally.bytes_sent()
         predict = [share for share in self.tally.predict("run") or [] if share is not None]
-        sent = self.tally.bytes_sent()
-        return {
-            "algorithm": self.algorithm.name,
-            "network": network.spec,
-            "delay": network.delay.as_json(),
-            "task": self.task.name,
-            "model": self.task.model_name,
-            "seed": settings.seed,
-            "epochs": settings.epochs,
-            "validation": settings.validation,
+        measured: Measured = {
             "iterations": self.simulation.t,
-            "accuracy_mean": statistics.fmean(last["accuracy"]),
-            "accuracy_std": statistics.pstdev(last["accuracy"]),
             "accuracy_per_agent": last["accuracy"],
             "accuracy_best": max(statistics.fmean(row["accuracy"]) for row in self.history),
             "accuracy_average_model": last["accuracy_average_model"],
-            "loss_mean": statistics.fmean(_numbers(last["loss"])),
-            "consensus_distance": statistics.fmean(_numbers(last["consensus"])),
+            "loss_mean": statistics.fmean(finite_or_nan(last["loss"])),
+            "consensus_distance": statistics.fmean(finite_or_nan(last["consensus"])),
             "predict_fraction": statistics.fmean(predict) if predict else None,
             "message_age": self.tally.message_age("run"),
             "evaluated_step": last["step"],
-            "bytes_sent": sum(sent),
             "bytes_sent_per_agent": sent,
-            "agents": network.num_agents,
             "parameters": self.simulation.x.shape[1],
-            "clusters": [list(members) for members in network.clusters or ()],
-            "clusters_discovered": network.clusters is not None and not network.clusters_given,
-            "tau_discovered": self.tau,
-            "lr": settings.lr,
-            "options": dict(settings.options),
-            "execution": settings.execution,
-            "precision": settings.precision,
-            "norm_stats": settings.norm_stats if self._buffers else None,
+            "execution": self.settings.execution,
+            "norm_stats": self.settings.norm_stats if self._buffers else None,
             "memory_estimate": self.memory.on_device,
-            "memory_peak": peak_bytes(settings.device),
+            "memory_peak": peak_bytes(self.settings.device),
             "status": status,
             "seconds": self.seconds,
             "run_dir": str(folder.path) if folder else None,
         }
-
-
-def _numbers(values: list[float | None]) -> list[float]:
-    """Return values as they were measured: a folder holds what is not finite as null."""
-    return [math.nan if value is None else value for value in values]
+        return make_summary(self.plan, measured)

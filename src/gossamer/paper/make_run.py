@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from gossamer.engine.training import OnStep, Result, Stop, Training
+from gossamer.engine.training import OnStep, Stop, Trained, Training
 from gossamer.errors import StabilityWarning, UserError
 from gossamer.paper.cells import command_of, key_of
 from gossamer.paper.store import Record
@@ -132,7 +132,7 @@ def _begin(job: Job, path: Path) -> Training:
     return Training(dataclasses.replace(settings, eval_every=every), task=task)
 
 
-def _run_with_saves(job: Job, training: Training, path: Path, on_step: OnStep | None, stop: Stop) -> Result:
+def _run_with_saves(job: Job, training: Training, path: Path, on_step: OnStep | None, stop: Stop) -> Trained:
     """Run to the end; a stop saves the run and is passed on, and a long run is saved on the way."""
     while True:
         save_at = time.monotonic() + SAVE_AFTER
@@ -149,7 +149,7 @@ def _run_with_saves(job: Job, training: Training, path: Path, on_step: OnStep | 
             raise Stopped(status)
 
 
-def _save(training: Training, result: Result, path: Path) -> None:
+def _save(training: Training, result: Trained, path: Path) -> None:
     """Write the folder anew beside the old one, so that there is always a whole one."""
     fresh = path.with_name(f"{path.name}.new")
     shutil.rmtree(fresh, ignore_errors=True)
@@ -167,11 +167,13 @@ def _waiting_for(device: str) -> Callable[[], object]:
     return torch.cuda.synchronize if torch.device(device).type == "cuda" else lambda: None
 
 
-def to_record(job: Job, training: Training, result: Result) -> Record:
+def to_record(job: Job, training: Training, result: Trained) -> Record:
     """Return what is kept of a run."""
     summary, settings = result.summary, job.settings
     clusters = summary["clusters"]
     rows = result.history if job.evaluations else result.history[-1:]  # a stop may have left one on the way
+    average = summary["accuracy_average_model"]
+    assert average is not None  # the simulator always has all models
     return {
         "key": job.key,
         "seed": settings.seed,
@@ -180,7 +182,7 @@ def to_record(job: Job, training: Training, result: Result) -> Record:
         "accuracy": round(summary["accuracy_mean"], DIGITS),
         "accuracy_per_cluster": _by_cluster(summary["accuracy_per_agent"], clusters),
         "accuracy_best": round(max(statistics.fmean(row["accuracy"]) for row in rows), DIGITS),
-        "accuracy_average_model": round(summary["accuracy_average_model"], DIGITS),
+        "accuracy_average_model": round(average, DIGITS),
         "loss": summary["loss_mean"],
         "consensus": summary["consensus_distance"],
         "predict": summary["predict_fraction"],

@@ -1,7 +1,7 @@
 """Runs as data: what a report needs of each, and the seeds of one label folded into one curve."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ class Run:
 
     label: str
     seed: int
-    summary: dict[str, Any]
+    summary: Mapping[str, Any]
     history: list[dict[str, Any]]  # one row an evaluation
 
     @property

@@ -5,7 +5,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -94,9 +94,9 @@ class RunFolder:
         write_text(path, "".join(line + "\n" for line in lines[:count]))
         return rows
 
-    def write_summary(self, summary: dict[str, Any]) -> None:
+    def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write the summary over the one of an earlier part of the same run."""
-        write_text(self.path / "summary.json", json.dumps(_finite(summary), indent=2, ensure_ascii=False) + "\n")
+        write_text(self.path / "summary.json", json.dumps(_finite(dict(summary)), indent=2, ensure_ascii=False) + "\n")
 
     def read_summary(self) -> dict[str, Any]:
         """Return the summary of an earlier part of the run, or nothing when there is none that can be read."""

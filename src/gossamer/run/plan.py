@@ -47,8 +47,8 @@ class Plan:
     @property
     def share(self) -> Float[Tensor, " n"]:
         """The size of each agent's data over the mean size."""
-        sizes = torch.tensor([len(shard) for shard in self.shards])
-        return sizes / (sizes.sum() / len(sizes))
+        sizes = [len(shard) for shard in self.shards]
+        return torch.tensor(sizes) / (sum(sizes) / len(sizes))
 
 
 def make_plan(
@@ -98,9 +98,10 @@ def make_network(settings: Settings) -> Network:
 
 
 def complete_settings(settings: Settings, task: Task, network: Network, algorithm: Algorithm) -> Settings:
-    """Write every part that was given as an object, and every default of the algorithm, into the settings."""
+    """Write what was given as an object, or left to a default of the algorithm or task, into the settings."""
     return dataclasses.replace(
         settings,
+        augment=_augment(settings, task),
         task=task.name,
         model=task.model_name,
         network=network.spec,
@@ -110,6 +111,16 @@ def complete_settings(settings: Settings, task: Task, network: Network, algorith
         options={field.name: getattr(algorithm, field.name) for field in dataclasses.fields(algorithm)},
         **{name: getattr(network, name) for name in NETWORK_SETTINGS},
     )
+
+
+def _augment(settings: Settings, task: Task) -> str:
+    """Decide whether images are cropped and flipped; refuse it for other inputs."""
+    augment = settings.augment
+    if augment == "auto":
+        augment = "crop-flip" if task.augments else "none"
+    if augment == "crop-flip" and task.train.x.dim() != 4:
+        raise UserError(f"augment=crop-flip moves images, but an input of {task.name} is none; use augment=none")
+    return augment
 
 
 def _clusters_text(network: Network) -> str | None:

@@ -121,6 +121,12 @@ class Settings:
             raise UserError(f"lr must lie above 0 and be at most {LARGEST_LR:g}, got {self.lr}; use for example 0.05")
         if not 0 <= self.validation < 1:
             raise UserError(f"validation must lie in [0, 1), got {self.validation}; use for example 0.2")
+        if self.precision != "float32" and self.dtype != "float32":
+            raise UserError(f"precision={self.precision} needs dtype=float32, got {self.dtype}; change one of them")
+        unstacked = self.execution in ("vmap", "loop")
+        if unstacked and (self.precision == "bf16" or self.compile):
+            what = "compile" if self.compile else "precision=bf16"
+            raise UserError(f"{what} needs execution=stacked, got {self.execution}; leave one of them out")
 
     def identity(self, purpose: Purpose) -> dict[str, Any]:
         """Return the values that two runs must share to count as the same run for a purpose.

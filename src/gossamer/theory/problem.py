@@ -80,7 +80,7 @@ class TaskProblem:
             if isinstance(layer, nn.modules.dropout._DropoutNd):
                 layer.eval()
         self._frozen = self._module.frozen.to(settings.device)
-        self._shards = [shard[:examples] for shard in training.shards]
+        self._shards = [shard[:examples] for shard in training.plan.shards]
 
     def loss(self, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
         """Return each agent's mean loss over its own examples."""

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gossamer.engine.prepare import names_of
 from gossamer.engine.training import OnStep
 from gossamer.errors import StabilityWarning, UserError
 from gossamer.network import Network
@@ -15,6 +14,7 @@ from gossamer.tasks import Task
 from gossamer.train.compare import Entry, check_all, plan, run_all, split_algorithms, summarise
 from gossamer.train.notebook_html import line, section, sparkline, table
 from gossamer.train.progress import showing
+from gossamer.train.simulate import names_of
 from gossamer.train.tables import HEADINGS, cells_of
 
 if TYPE_CHECKING:

@@ -1,19 +1,87 @@
 """`gm.simulate`: one training run from Python, with names or objects for each part."""
 
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gossamer.algorithms import Algorithm
-from gossamer.engine.prepare import prepare
-from gossamer.engine.training import OnStep
+from gossamer.algorithms import Algorithm, parse_algorithm
+from gossamer.algorithms.plugins import load_plugins
+from gossamer.engine.training import OnStep, Training
 from gossamer.errors import UserError
 from gossamer.network import Network
+from gossamer.report.runs import Run, accuracy_curve
 from gossamer.run.folder import RunFolder
+from gossamer.run.plan import NETWORK_SETTINGS
+from gossamer.run.settings import SETTING_NAMES, make_settings
+from gossamer.run.summary import Summary
+from gossamer.shapes import Float, Tensor
 from gossamer.tasks import Task
 from gossamer.train.loggers import check_log, logged
+from gossamer.train.notebook_html import section, sparkline, table
 from gossamer.train.progress import both, showing
-from gossamer.train.result import Result
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Result:
+    """A run; a notebook shows it as a table.
+
+    Attributes:
+        summary: what `summary.json` holds: accuracies, loss, disagreement, bytes sent, status and more.
+        history: one row an evaluation, as in `metrics.jsonl`.
+        x: the agents' last parameters, a row each.
+        run_dir: the folder that was written, if any.
+        network: as the agents met it.
+    """
+
+    summary: Summary
+    history: list[dict[str, Any]]
+    x: Float[Tensor, "n d"]
+    run_dir: Path | None
+    network: Network
+
+    @property
+    def accuracy(self) -> list[float | None]:
+        """The last test accuracy of each agent, between 0 and 1."""
+        return self.summary["accuracy_per_agent"]
+
+    def as_run(self) -> Run:
+        """Return the run as reports take it."""
+        return Run(self.summary["algorithm"], self.summary["seed"], self.summary, self.history)
+
+    def plot(self) -> "Figure":
+        """Draw accuracy, loss, the distance between agents and, where there is one, the share of predicting."""
+        from gossamer.report.plots import draw_quantities  # matplotlib is slow to import: only when it draws
+
+        return draw_quantities([self.as_run()])
+
+    def __repr__(self) -> str:
+        summary = self.summary
+        return (
+            f"Result({summary['algorithm']} on {summary['network']}, delay {summary['delay']}: accuracy "
+            f"{100 * summary['accuracy_mean']:.2f} % over {summary['agents']} agents, {summary['status']})"
+        )
+
+    def _repr_html_(self) -> str:
+        summary, run = self.summary, self.as_run()
+        predict, age, spread = (summary[name] for name in ("predict_fraction", "message_age", "consensus_distance"))
+        cells = {
+            "algorithm": summary["algorithm"],
+            "network": f"{summary['network']}, {summary['agents']} agents",
+            "delay": summary["delay"],
+            "accuracy": f"{100 * summary['accuracy_mean']:.1f} ± {100 * summary['accuracy_std']:.1f} %",
+            "spread": f"{spread:.3f}",
+            "predicts": "-" if predict is None else f"{100 * predict:.0f} %",
+            "message age": "-" if age is None else f"{age:.1f}",
+            "sent": f"{summary['bytes_sent'] / 1e6:.1f} MB",
+            "time": f"{summary['seconds']:.1f} s",
+            "status": summary["status"],
+        }
+        curve = sparkline(accuracy_curve(run), "accuracy over the run")
+        return section(table(list(cells), [[*cells.values()]], curves=[curve]))
 
 
 def simulate(
@@ -54,3 +122,32 @@ def simulate(
     if result.summary["status"] != "finished":
         warnings.warn(result.summary["status"], RuntimeWarning, stacklevel=2)
     return result
+
+
+def prepare(task: str | Task, network: str | Network, algorithm: str | Algorithm, settings: dict[str, Any]) -> Training:
+    """Return the run; refuse settings that an object which was given has inside."""
+    load_plugins(settings.get("plugin"))
+    names = names_of(task, network, settings)
+    if isinstance(algorithm, str):
+        rule, options = parse_algorithm(algorithm)
+        names |= {"algorithm": rule, **options}
+    elif not set(settings) <= set(SETTING_NAMES):
+        option = min(set(settings) - set(SETTING_NAMES))
+        raise UserError(f"'{option}' is no setting of a run; an option of the algorithm belongs in gm.algorithm(…)")
+    return Training(
+        make_settings({**names, **settings}),
+        task=task if isinstance(task, Task) else None,
+        network=network if isinstance(network, Network) else None,
+        algorithm=algorithm if isinstance(algorithm, Algorithm) else None,
+    )
+
+
+def names_of(task: str | Task, network: str | Network, settings: dict[str, Any]) -> dict[str, Any]:
+    """Return task and network as settings where they are names; objects must not be set twice."""
+    inside_network = set(settings) & {"clusters", "delay", *NETWORK_SETTINGS}
+    if isinstance(network, Network) and inside_network:
+        name = min(inside_network)
+        raise UserError(f"'{name}' is part of the network object that was given; set it in gm.network(…)")
+    if isinstance(task, Task) and "model" in settings:
+        raise UserError("'model' is part of the task object that was given; set it in gm.Task(…)")
+    return {name: value for name, value in (("task", task), ("network", network)) if isinstance(value, str)}

@@ -6,17 +6,17 @@ import statistics
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
+from torch import nn
 
-from gossamer.engine.assembly import completed
 from gossamer.errors import UserError
 from gossamer.run.agent_folder import AgentFolder
 from gossamer.run.folder import RunFolder
 from gossamer.run.machine import check_device
 from gossamer.run.plan import Plan
 from gossamer.run.status import StatusFile
+from gossamer.run.summary import Measured, OfAverage, ProcessesSummary, finite_or_nan, make_summary
 from gossamer.runtime.age_trace import merge_traces
 from gossamer.runtime.compression import parse_codec
 from gossamer.runtime.launch.job import Job, Report, Watcher
@@ -32,7 +32,7 @@ from gossamer.train.processes.merged_rows import GrowingHistory, write_history
 
 def check(made: Plan, how: Processes) -> None:
     """Refuse what agents would refuse, each by itself, and what only the simulator does."""
-    settings = completed(made.settings, made.task)
+    settings = made.settings
     check_device(settings.device)
     if how.record is not None and (not how.record.endswith(".csv") or Path(how.record).exists()):
         raise UserError(f"cannot record to '{how.record}'; give the name of a .csv file that does not exist yet")
@@ -60,7 +60,7 @@ def train(
     *,
     watcher: Watcher | None = None,
     stop: Callable[[], object] = lambda: None,
-) -> dict[str, Any]:
+) -> ProcessesSummary:
     """Run all agents to their end, and return the summary of the run, which is written to its folder too."""
     run = how.run_of(made, f"train-{secrets.token_hex(8)}")
     job = Job(
@@ -89,52 +89,43 @@ def _command(job: Job, rank: int) -> list[str]:
     return [sys.executable, "-m", "gossamer.train.processes.worker", str(job.script.resolve())]
 
 
-def _summary(made: Plan, folder: RunFolder, how: Processes, report: Report) -> dict[str, Any]:
-    settings, network = made.settings, made.network
-    agents = [AgentFolder(folder.path, rank) for rank in range(network.num_agents)]
+def _summary(made: Plan, folder: RunFolder, how: Processes, report: Report) -> ProcessesSummary:
+    agents = [AgentFolder(folder.path, rank) for rank in range(made.network.num_agents)]
     rows = [agent.rows() for agent in agents]
+    history = write_history(folder, rows)
     lasts = [of_one[max(of_one)] if of_one else None for of_one in rows]
-    write_history(folder, rows)
     there = [last for last in lasts if last is not None]
     if not there:
         raise UserError(f"no agent got as far as its first evaluation; see {folder.path / 'agent-0.log'}")
-    accuracy = [last["accuracy"] for last in there]
+    module = made.task.fresh_module(made.settings.seed).module
     predict = [last["predict_run"] for last in there if last["predict_run"] is not None]
     messages = sum(last["messages"] for last in there)
-    return {
-        "engine": "processes",
-        "algorithm": made.algorithm.name,
-        "network": network.spec,
-        "delay": network.delay.as_json(),
-        "task": made.task.name,
-        "model": made.task.model_name,
-        "seed": settings.seed,
-        "epochs": settings.epochs,
-        "validation": settings.validation,
+    measured: Measured = {
         "iterations": min(last["step"] for last in there),
-        "accuracy_mean": statistics.fmean(accuracy),
-        "accuracy_std": statistics.pstdev(accuracy),
         "accuracy_per_agent": [None if last is None else last["accuracy"] for last in lasts],
-        "loss_mean": statistics.fmean([float("nan") if last["loss"] is None else last["loss"] for last in there]),
-        **_of_the_average(made, agents),
+        "accuracy_best": max((statistics.fmean(row["accuracy"]) for row in history), default=None),
+        **_of_the_average(made, module, agents),
+        "loss_mean": statistics.fmean(finite_or_nan([last["loss"] for last in there])),
         "predict_fraction": statistics.fmean(predict) if predict else None,
         "message_age": sum(last["age_sum"] for last in there) / messages if messages else None,
         "evaluated_step": min(last["step"] for last in there),
-        "bytes_sent": sum(last["bytes_sent"] for last in there),
         "bytes_sent_per_agent": [0 if last is None else last["bytes_sent"] for last in lasts],
-        "agents": network.num_agents,
-        "clusters": [list(members) for members in network.clusters or ()],
-        "clusters_discovered": network.clusters is not None and not network.clusters_given,
-        "tau_discovered": made.tau,
-        "lr": settings.lr,
-        "options": dict(settings.options),
+        "parameters": sum(parameter.numel() for parameter in module.parameters()),
+        "execution": "loop",  # each process has one model
+        "norm_stats": made.settings.norm_stats if any(True for _ in module.buffers()) else None,
+        "memory_estimate": None,  # each process has its own memory
+        "memory_peak": None,
+        "status": _status(agents, report),
+        "seconds": report.seconds,
+        "run_dir": str(folder.path),
+    }
+    return {
+        **make_summary(made, measured),
+        "engine": "processes",
         "lockstep": how.lockstep,
         "transport": how.transport,
         "compress": how.compress,
         "restarts": [outcome.restarts for outcome in report.outcomes],
-        "status": _status(agents, report),
-        "seconds": report.seconds,
-        "run_dir": str(folder.path),
     }
 
 
@@ -148,12 +139,12 @@ def _status(agents: list[AgentFolder], report: Report) -> str:
     return next((end for end in ends if end != "finished"), "finished")
 
 
-def _of_the_average(made: Plan, agents: list[AgentFolder]) -> dict[str, Any]:
+def _of_the_average(made: Plan, module: nn.Module, agents: list[AgentFolder]) -> OfAverage:
     """Evaluate the average of the agents' last models, and how far they are from it."""
     states = [agent.load() for agent in agents if agent.saved()]
     if len(states) < len(agents):
         return {"accuracy_average_model": None, "consensus_distance": None}
-    module = made.task.fresh_module(made.settings.seed).module.to(getattr(torch, made.settings.dtype))
+    module = module.to(getattr(torch, made.settings.dtype))
     names = [f"model.{name}" for name in module.state_dict()]
     mean = {name: _mean([state[name] for state in states]) for name in names}
     module.load_state_dict({name.removeprefix("model."): value for name, value in mean.items()})

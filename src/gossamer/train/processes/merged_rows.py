@@ -39,12 +39,14 @@ def _age(value: Any) -> float | None:
     return round(float(value), 3) if known else None
 
 
-def write_history(folder: RunFolder, rows: list[dict[int, Row]]) -> None:
-    """Write metrics.jsonl anew, from all that the agents have recorded."""
+def write_history(folder: RunFolder, rows: list[dict[int, Row]]) -> list[Row]:
+    """Write metrics.jsonl anew, from all that the agents have recorded, and return its rows."""
     common = sorted(set.intersection(*(set(of_one) for of_one in rows)))
     folder.keep_rows(0)
-    for step in common:
-        folder.append(joined_row([of_one[step] for of_one in rows]))
+    history = [joined_row([of_one[step] for of_one in rows]) for step in common]
+    for row in history:
+        folder.append(row)
+    return history
 
 
 class GrowingHistory:

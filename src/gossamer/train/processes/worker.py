@@ -14,7 +14,6 @@ from pathlib import Path
 import torch
 
 import gossamer as gm
-from gossamer.engine.assembly import completed
 from gossamer.engine.batch_feed import Draw, Feed
 from gossamer.engine.dropout import drawing_from
 from gossamer.errors import StabilityWarning
@@ -38,8 +37,8 @@ class Worker:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", StabilityWarning)  # which whoever started this has passed on
             made = make_plan(settings)
-            self.outline, self.task = made, made.task
-            self.settings = settings = completed(made.settings, made.task)
+            self.plan, self.task = made, made.task
+            self.settings = settings = made.settings
             self.agent = gm.Agent(read_environment(), made.network)
             rank, dtype = self.agent.rank, getattr(torch, settings.dtype)
             flat = self.task.fresh_module(settings.seed)
@@ -70,13 +69,13 @@ class Worker:
     @property
     def _follows_others(self) -> bool:
         """Whether an agent that returns must go on where the others are: in lock step an older iteration is none."""
-        return self.agent.run.lockstep or self.outline.algorithm.waits
+        return self.agent.run.lockstep or self.plan.algorithm.waits
 
     def _make_feed(self, purpose: str) -> Feed:
         settings = self.settings
         return Feed(
             self.task,
-            self.outline.shards,
+            self.plan.shards,
             settings.batch,
             settings.seed,
             settings.device,
@@ -89,7 +88,7 @@ class Worker:
         """Train to the end, until a signal, or until the loss is not finite; return how it ended."""
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGINT, self._stop)
-        per_epoch, steps = self.outline.steps_per_epoch, self.outline.steps
+        per_epoch, steps = self.plan.steps_per_epoch, self.plan.steps
         every, save = self.settings.eval_every or per_epoch, self.settings.checkpoint_every * per_epoch
         if self.optimizer.steps_done == 0:
             self._record()
@@ -113,7 +112,7 @@ class Worker:
         """Take one step, and note what the metrics tell of it."""
         t = self.optimizer.steps_done
         for group in self.optimizer.param_groups:
-            group["lr"] = self.outline.schedule.at(t)
+            group["lr"] = self.plan.schedule.at(t)
         loss = float(self.optimizer.step(self._on_batch(t), fresh=lambda: self._apart(self._fresh, t)))
         done = self.optimizer.last
         assert done is not None
@@ -164,8 +163,8 @@ class Worker:
         self.folder.append(
             {
                 "step": t,
-                "epoch": t / self.outline.steps_per_epoch,
-                "lr": self.outline.schedule.at(t),
+                "epoch": t / self.plan.steps_per_epoch,
+                "lr": self.plan.schedule.at(t),
                 "accuracy": accuracy,
                 "loss": loss,
                 "train_loss": self._mean("interval.loss", "interval.steps"),
