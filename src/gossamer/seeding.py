@@ -5,7 +5,9 @@ came before. So a resumed run needs no generator state, and two engines draw the
 agent and step.
 """
 
+import contextlib
 import zlib
+from collections.abc import Iterator
 
 import numpy as np
 import torch
@@ -21,3 +23,28 @@ def generator(seed: int, purpose: str, *indices: int) -> torch.Generator:
     entropy = [seed, zlib.crc32(purpose.encode()), len(indices), *indices]
     state = np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0]
     return torch.Generator().manual_seed(int(state) & (2**63 - 1))
+
+
+@contextlib.contextmanager
+def drawing_from(device: torch.device, seed: int, purpose: str, step: int) -> Iterator[None]:
+    """Let modules on this device draw from a run's seed for a while.
+
+    The generator is seeded by itself, since torch.manual_seed also queues a call for every device that is not in use,
+    with a traceback each time.
+    """
+    lent = _global_generator(device)
+    before = lent.get_state()
+    lent.manual_seed(generator(seed, purpose, step).initial_seed())
+    try:
+        yield
+    finally:
+        lent.set_state(before)
+
+
+def _global_generator(device: torch.device) -> torch.Generator:
+    """Return the generator that modules draw from on this device."""
+    if device.type != "cuda":
+        return torch.default_generator
+    torch.cuda.init()
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return torch.cuda.default_generators[index]

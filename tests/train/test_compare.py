@@ -10,8 +10,7 @@ from gossamer.algorithms import algorithm_class, parse_algorithm
 from gossamer.cli.compare import DEMO, FAMILY
 from gossamer.engine import Training
 from gossamer.run.folder import safe_name, unused_folder
-from gossamer.train.compare import plan, split_algorithms
-from gossamer.train.tables import to_markdown
+from gossamer.train.compare import plan, split_algorithms, to_markdown
 
 SHORT = ("--epochs", 2, "--delay", 5, "--model", "linear", "--no-plots")
 

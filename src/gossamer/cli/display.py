@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from gossamer.train.bars import err as err
-from gossamer.train.bars import make_progress as make_progress
-from gossamer.train.bars import step_callback as step_callback
+from gossamer.train.progress import err as err
+from gossamer.train.progress import make_progress as make_progress
+from gossamer.train.progress import step_callback as step_callback
 
 WIDE = 110  # most columns of a table in a file or a pipe
 out = Console()

@@ -4,8 +4,8 @@ import torch
 
 from gossamer.engine.batch_feed import Draw, Feed
 from gossamer.engine.cuda_graph import Recorded
-from gossamer.engine.dropout import drawing_from
 from gossamer.engine.execution import Execution
+from gossamer.seeding import drawing_from
 from gossamer.shapes import Float, Tensor
 
 

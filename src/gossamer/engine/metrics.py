@@ -9,9 +9,9 @@ from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
 from gossamer.engine.batch_feed import Draw, Feed
 from gossamer.engine.cuda_graph import Recorded
-from gossamer.engine.dropout import drawing_from
 from gossamer.engine.execution import Execution
 from gossamer.engine.simulation import StepReport
+from gossamer.seeding import drawing_from
 from gossamer.shapes import Float, Int, Tensor
 from gossamer.tasks import correct
 

@@ -11,11 +11,10 @@ from gossamer.errors import StabilityWarning, UserError
 from gossamer.network import Network
 from gossamer.report.runs import Run, accuracy_curve, conditions
 from gossamer.tasks import Task
-from gossamer.train.compare import Entry, check_all, plan, run_all, split_algorithms, summarise
+from gossamer.train.compare import HEADINGS, Entry, cells_of, check_all, plan, run_all, split_algorithms, summarise
 from gossamer.train.notebook_html import line, section, sparkline, table
 from gossamer.train.progress import showing
 from gossamer.train.simulate import names_of
-from gossamer.train.tables import HEADINGS, cells_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

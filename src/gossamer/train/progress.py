@@ -1,4 +1,4 @@
-"""How far a run is, while it runs: a widget in a notebook, a bar on a terminal, or nothing.
+"""How far a run is, while it runs: a widget in a notebook, a bar on a terminal (standard error), or nothing.
 
 The widget is HTML that a display handle of IPython's replaces: no package beyond the notebook's own, no script.
 """
@@ -8,19 +8,25 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from gossamer.engine.training import OnStep
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
 from gossamer.errors import UserError
 from gossamer.train.notebook_html import bar, line, section, sparkline
 
+if TYPE_CHECKING:
+    from gossamer.engine.training import OnStep  # imports torch, which --help does not need
+
 PAUSE = 0.25  # seconds from one picture to the next
+err = Console(stderr=True)
 
 
 class Shown(Protocol):
     """What is told of the runs of a call."""
 
-    def begin(self, label: str, steps: int) -> OnStep | None:
+    def begin(self, label: str, steps: int) -> "OnStep | None":
         """Tell of a run that begins; return what is to be called after each of its steps."""
 
 
@@ -36,8 +42,6 @@ def showing(wanted: bool | str, runs: int = 1) -> Iterator[Shown]:
         finally:
             widget.close()
     elif wanted is True:
-        from gossamer.train.bars import Bars, make_progress  # rich is slow to import
-
         with make_progress() as bars:
             yield Bars(bars, runs)
     else:
@@ -50,7 +54,7 @@ def in_notebook() -> bool:
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
-def both(*callbacks: OnStep | None) -> OnStep | None:
+def both(*callbacks: "OnStep | None") -> "OnStep | None":
     """Return one callback for all that there are."""
     there = [callback for callback in callbacks if callback is not None]
     if len(there) < 2:
@@ -83,7 +87,7 @@ class Widget:
         self._accuracy: list[float] = []
         self._handle = display(HTML(""), display_id=True)
 
-    def begin(self, label: str, steps: int) -> OnStep:
+    def begin(self, label: str, steps: int) -> "OnStep":
         """Begin a line of its own for this run."""
         self._number += 1
         self._label, self._steps, self._step = label, steps, 0
@@ -120,3 +124,45 @@ class Widget:
         if self._step and self._step < self._steps and not ended:
             words.append(f"{taken * (self._steps - self._step) / self._step:.0f} s left")
         return ", ".join(words)
+
+
+def make_progress() -> Progress:
+    """Return bars with a note beside each."""
+    return Progress(
+        TextColumn("[bold]{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[note]}"),
+        TimeRemainingColumn(),
+        console=err,
+        transient=True,
+        disable=not err.is_terminal,
+    )
+
+
+def step_callback(progress: Progress, bar: TaskID) -> "OnStep":
+    """Return the function that moves a bar, with the newest accuracy beside it."""
+
+    def on_step(step: int, row: dict[str, Any] | None) -> None:
+        progress.update(bar, completed=step)
+        if row is not None:
+            progress.update(bar, note=f"accuracy {100 * statistics.fmean(row['accuracy']):.1f} %")
+
+    return on_step
+
+
+class Bars:
+    """A bar for the present run, and one for all of them where there are several."""
+
+    def __init__(self, progress: Progress, runs: int) -> None:
+        self._progress, self._begun = progress, 0
+        self._whole = progress.add_task("all runs", total=runs, note="") if runs > 1 else None
+        self._bar = progress.add_task("", total=None, note="")
+
+    def begin(self, label: str, steps: int) -> "OnStep":
+        """Begin the bar anew."""
+        if self._whole is not None:
+            self._progress.update(self._whole, completed=self._begun)
+        self._begun += 1
+        self._progress.reset(self._bar, description=label, total=steps, note="")
+        return step_callback(self._progress, self._bar)

@@ -8,9 +8,8 @@ from dataclasses import replace
 import torch
 
 from gossamer.engine.execution.base import Execution, Setup
-from gossamer.engine.execution.looped_models import LoopExecution
 from gossamer.engine.execution.stacked_models import StackedExecution
-from gossamer.engine.execution.vmapped import VmapExecution
+from gossamer.engine.execution.unstacked import LoopExecution, VmapExecution
 from gossamer.errors import UserError
 from gossamer.shapes import Tensor
 

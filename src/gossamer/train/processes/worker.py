@@ -15,13 +15,13 @@ import torch
 
 import gossamer as gm
 from gossamer.engine.batch_feed import Draw, Feed
-from gossamer.engine.dropout import drawing_from
 from gossamer.errors import StabilityWarning
 from gossamer.run.agent_folder import AgentFolder
 from gossamer.run.folder import RunFolder
 from gossamer.run.machine import arithmetic
 from gossamer.run.plan import make_plan
 from gossamer.runtime.environment import read_environment
+from gossamer.seeding import drawing_from
 from gossamer.shapes import Tensor
 from gossamer.state.checkpoint import part_of
 from gossamer.train.processes.evaluate import evaluate

@@ -1,4 +1,4 @@
-"""N models as one call of torch.func.vmap: less to set up than stacking, and for tiny models as good."""
+"""N models that share one module: under torch.func.vmap, or one after the other in a Python loop."""
 
 import contextlib
 from collections.abc import Iterator
@@ -13,16 +13,53 @@ from gossamer.shapes import Float, Tensor
 Buffers = dict[str, Tensor]
 
 
-class VmapExecution(Execution):
-    """torch.func.vmap over the rows of [N, d]."""
-
-    name = "vmap"
+class _OneModule(Execution):
+    """The module runs with the parameters and buffers of one agent after the other."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
         module = setup.module
         self.running = module.module.to(device=setup.device, dtype=setup.dtype)
         self.buffers = buffers_of(self.running, setup.num_agents)
+
+
+class LoopExecution(_OneModule):
+    """A Python loop over agents: what other libraries do, and the baseline for all other executions."""
+
+    name = "loop"
+
+    def _gradient(self, x: Float[Tensor, "n d"], inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        self.running.train()
+        gradients, losses = [], []
+        for agent, flat in enumerate(x):
+            leaf = flat.detach().requires_grad_()
+            loss = self.loss(self._run(agent, leaf, inputs[agent]), targets[agent])
+            gradients.append(torch.autograd.grad(loss, leaf)[0])
+            losses.append(loss.detach())
+        return torch.stack(gradients), torch.stack(losses)
+
+    def _outputs(self, x: Float[Tensor, "n d"], inputs: Tensor, *, training: bool) -> Tensor:
+        self.running.train(training)
+        return torch.stack([self._run(agent, flat, inputs[agent]) for agent, flat in enumerate(x)])
+
+    def _run(self, agent: int, flat: Tensor, inputs: Tensor) -> Tensor:
+        held = {name: buffer[agent] for name, buffer in self.buffers.items()}  # views, which most models move
+        given = dict(held)
+        output = self.setup.module(flat.to(self.setup.working_dtype), inputs, given)
+        for name, buffer in given.items():
+            if buffer is not held[name]:
+                held[name].copy_(buffer)
+        return output
+
+
+class VmapExecution(_OneModule):
+    """torch.func.vmap over the rows of [N, d]: less to set up than stacking, and as fast for tiny models."""
+
+    name = "vmap"
+
+    def __init__(self, setup: Setup) -> None:
+        super().__init__(setup)
+        module = setup.module
 
         def loss(flat: Tensor, buffers: Buffers, inputs: Tensor, targets: Tensor) -> tuple[Tensor, Buffers]:
             outputs, moved = run(flat, buffers, inputs)
