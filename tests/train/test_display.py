@@ -217,10 +217,10 @@ def test_elsewhere_nothing_is_shown_unless_asked_for(capsys):
 def test_on_a_terminal_a_bar_is_shown_when_asked_for(monkeypatch):
     from rich.console import Console
 
-    from gossamer.train import bars
+    from gossamer.train import progress
 
     terminal = Console(force_terminal=True, width=100, record=True, file=io.StringIO())
-    monkeypatch.setattr(bars, "err", terminal)
+    monkeypatch.setattr(progress, "err", terminal)
     gm.compare("d-asgd,dm-asgd", "digits", "ring:4", delay=2, progress=True, **SHORT)
     text = terminal.export_text()
     assert "all runs" in text and "dm-asgd, seed 0" in text
