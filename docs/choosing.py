@@ -75,7 +75,8 @@ def cifar_table() -> str:
 @functools.cache
 def digits_table() -> str:
     """Return the table of digits: each algorithm at its own rate, equal and skewed data side by side."""
-    equal, skewed = (_read(part) for part in DIGITS.read_text(encoding="utf-8").split("\n## Skewed data"))
+    tables = DIGITS.read_text(encoding="utf-8").partition("\n## Equal data")[2]
+    equal, skewed = (_read(part) for part in tables.split("\n## Skewed data"))
     unit = float(equal["d-asgd"][5])
     best = sorted(equal, key=lambda name: -_mean(equal[name][1]) - _mean(skewed[name][1]))
     lines = _head("algorithm", "equal data", "skewed data", "sends")
