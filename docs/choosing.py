@@ -1,9 +1,10 @@
-"""Write the tables of choosing.md from stored results: `python docs/choosing.py`.
+"""Write the tables of choosing.md and of algorithms/*.md from stored results: `python docs/choosing.py`.
 
 CIFAR-10: the runs in results/data, as `gossamer reproduce` stores them. Digits: the two tables that `gossamer compare`
 wrote into results/digits-delay-20.md.
 """
 
+import functools
 import re
 import statistics
 from pathlib import Path
@@ -19,6 +20,7 @@ from gossamer.paper.store import Store
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER / "choosing.md"
+RULES = sorted((FOLDER / "algorithms").glob("*.md"))
 DIGITS = FOLDER / "results" / "digits-delay-20.md"
 CIFAR = "PreResNet-110, CIFAR-10, 8 agents"  # at scale quick this is PreResNet-20
 RESULTS = ("fig-delay", "table-2", "table-3")
@@ -37,6 +39,7 @@ TUNED = {
 }
 
 
+@functools.cache
 def tuned_table() -> str:
     """Return the table of CIFAR-10 with each algorithm at its own rate, the best first."""
     section = make_section(RECIPES["recommended"], SCALES["quick"], "tuned", Store(FOLDER / "results"))
@@ -69,9 +72,11 @@ def cifar_table() -> str:
     return "\n".join(lines)
 
 
+@functools.cache
 def digits_table() -> str:
     """Return the table of digits: each algorithm at its own rate, equal and skewed data side by side."""
-    equal, skewed = (_read(part) for part in DIGITS.read_text(encoding="utf-8").split("\n## Skewed data"))
+    tables = DIGITS.read_text(encoding="utf-8").partition("\n## Equal data")[2]
+    equal, skewed = (_read(part) for part in tables.split("\n## Skewed data"))
     unit = float(equal["d-asgd"][5])
     best = sorted(equal, key=lambda name: -_mean(equal[name][1]) - _mean(skewed[name][1]))
     lines = _head("algorithm", "equal data", "skewed data", "sends")
@@ -88,6 +93,28 @@ def filled(page: str) -> str:
         before, _, rest = page.partition(begin)
         page = f"{before}{begin}\n{table}\n\n{end}{rest.partition(end)[2]}"
     return page
+
+
+def measured_table(names: list[str]) -> str:
+    """Return the table of a rule's page: its digits and CIFAR-10 results at delay 20, and those of the baseline."""
+    lines = _head("accuracy in %", "equal data", "skewed data")
+    for task, table, columns in (("digits", digits_table(), (0, 1)), ("CIFAR-10", tuned_table(), (0, 2))):
+        rows = {name: cells.split(" | ") for name, cells in re.findall(r"^\| `(\S+)` \| (.*) \|$", table, re.MULTILINE)}
+        there = [name for name in names if name in rows]
+        for name in dict.fromkeys([*there, "sync"] if there else []):
+            cells = [rows[name][column].partition(", lr")[0] for column in columns]
+            lines.append(_row(f"{task}, `{name}`", *cells))
+    return "\n".join(lines)
+
+
+def filled_rule(page: str) -> str:
+    """Return the page of a rule with its table renewed."""
+
+    def renewed(found: re.Match[str]) -> str:
+        return f"{found[1]}\n{measured_table(found[2].split())}\n\n{found[3]}"
+
+    pattern = r"(<!-- measured, by docs/choosing.py: (.*) -->\n).*?(<!-- end -->)"
+    return re.sub(pattern, renewed, page, flags=re.DOTALL)
 
 
 def _height(outcomes: list[Outcome]) -> float:
@@ -118,3 +145,5 @@ def _row(*cells: str) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    for rule in RULES:
+        rule.write_text(filled_rule(rule.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,5 +1,6 @@
-"""Make the pictures of the README again: train a small comparison, write its report, photograph it in Chromium, and
-photograph the live page of a run beside it.
+"""Take the pictures of report.md and watch.md.
+
+Trains a small comparison, writes its report and photographs it in Chromium, then the live page of a run.
 
 Run from the root of the repository: python docs/pictures.py (needs the test extra, and chromium on the path).
 """

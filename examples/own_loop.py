@@ -1,4 +1,4 @@
-"""A training loop of your own, made decentralised by two lines: `gm.join()` and `gm.optim.Decentralized`.
+"""Your own training loop. Two lines make it decentralised: `gm.join()` and `gm.optim.Decentralized`.
 
     gossamer launch --network clusters:2,2 --algorithm pc-asgd/theta=pv examples/own_loop.py
     python examples/own_loop.py          # the same script alone: one agent, plain SGD
@@ -12,7 +12,7 @@ import gossamer as gm
 STEPS, BATCH = 300, 16
 
 agent = gm.join()  # rank, neighbours and links, from the launcher's environment
-torch.manual_seed(agent.run.seed)  # one start for all agents
+torch.manual_seed(agent.run.seed)  # the same initial model for all agents
 
 x, y = load_digits(return_X_y=True)
 x, y = torch.tensor(x, dtype=torch.float32) / 16, torch.tensor(y)
@@ -24,12 +24,12 @@ optimizer = gm.optim.Decentralized(model.parameters(), lr=0.1, momentum=0.5, age
 scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, STEPS)
 draws = torch.Generator().manual_seed(agent.rank)
 
-while optimizer.steps_done < STEPS:  # an agent that is started again goes on where its neighbours are
+while optimizer.steps_done < STEPS:  # a restarted agent continues at its neighbours' step
     batch = torch.randint(len(x_train), (BATCH,), generator=draws)
     optimizer.zero_grad()
     loss = torch.nn.functional.cross_entropy(model(x_train[batch]), y_train[batch])
     loss.backward()
-    optimizer.step()  # publishes, mixes with what has arrived, never waits for the late
+    optimizer.step()  # publishes, mixes with what has arrived, never waits for late messages
     scheduler.step()
     agent.report(loss=loss.item())  # for the launcher's live table
 

@@ -64,7 +64,12 @@ def test_every_trouble_is_one_that_the_program_prints():
 
 def test_the_tables_of_choosing_are_those_of_the_stored_results():
     page = (DOCS / "choosing.md").read_text(encoding="utf-8")
-    assert script("choosing").filled(page) == page, "run: python docs/choosing.py"
+    choosing = script("choosing")
+    assert choosing.filled(page) == page, "run: python docs/choosing.py"
+    rules = {path.name: path.read_text(encoding="utf-8") for path in choosing.RULES}
+    assert [name for name, rule in rules.items() if choosing.filled_rule(rule) != rule] == [], "the same"
+    without = {name for name, rule in rules.items() if "measured, by docs/choosing.py" not in rule}
+    assert without == {"dm-asgd.md", "sdm-asgd.md"}  # which have tables of their own
 
 
 def test_the_page_of_the_recommended_rule_tells_what_the_stored_runs_lose():
