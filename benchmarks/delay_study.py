@@ -1,7 +1,7 @@
 """What each rule loses to delay on small tasks: each at its own learning rate, equal and skewed data, three seeds.
 
-For each task, partition, delay and rule the rate is searched on a tenth of the training data (one seed, a grid, and
-beyond its edge); then seeds 0, 1 and 2 are trained on all of it and judged on the test data. Every run is a line of the
+For each task, partition, delay and rule the rate is searched on a tenth of the training data (a grid, and beyond its
+edge; two seeds on digits, one on small-cifar); then seeds 0, 1 and 2 are trained on all of it and judged on the test data. Every run is a line of the
 --out file; the same command continues it. `--table` prints what is there.
 
 Tasks: digits (MLP, 40 epochs, plain SGD), digits-momentum (the same with momentum 0.9), and small-cifar (PreResNet-8 on
@@ -30,13 +30,13 @@ from torch import nn
 
 PLAIN = {"task": "digits", "epochs": 40, "execution": "stacked"}
 SMALL = {"epochs": 4, "batch": 16, "momentum": 0.9, "weight_decay": 1e-4, "schedule": "cosine", "warmup": 0.25}
-TASKS: dict[str, tuple[dict[str, Any], tuple[float, ...]]] = {  # settings, and the grid of rates
-    "digits": (PLAIN, (0.05, 0.1, 0.2, 0.4, 0.8)),
-    "digits-momentum": (PLAIN | {"momentum": 0.9}, (0.0125, 0.025, 0.05, 0.1, 0.2)),
-    "small-cifar": (SMALL | {"augment": "none", "execution": "stacked"}, (0.05, 0.1, 0.2, 0.4, 0.8)),
+TASKS: dict[str, tuple[dict[str, Any], tuple[float, ...], tuple[int, ...]]] = {  # settings, rates, seeds of the search
+    "digits": (PLAIN, (0.05, 0.1, 0.2, 0.4, 0.8), (1000, 1001)),
+    "digits-momentum": (PLAIN | {"momentum": 0.9}, (0.0125, 0.025, 0.05, 0.1, 0.2), (1000, 1001)),
+    "small-cifar": (SMALL | {"augment": "none", "execution": "stacked"}, (0.1, 0.2, 0.4), (1000,)),
 }
 UNDELAYED = ("sync", "c-asgd")  # rules that no delay changes
-SEARCH_SEED, SEEDS, FURTHER, NEVER = 1000, (0, 1, 2), 3, 2**40
+SEEDS, FURTHER, NEVER = (0, 1, 2), 3, 2**40
 
 
 @dataclass(frozen=True)
@@ -137,31 +137,43 @@ class Study:
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
 
-    def of(self, cell: Cell, *, search: bool) -> list[dict[str, Any]]:
+    def rows_of(self, cell: Cell) -> list[dict[str, Any]]:
         """Return the runs of a cell."""
-        about = dataclasses.asdict(cell) | {"search": search}
+        about = dataclasses.asdict(cell)
         return [row for row in self.rows if all(row[name] == value for name, value in about.items())]
+
+    def of(self, cell: Cell, *, search: bool) -> list[dict[str, Any]]:
+        """Return those of the search, or those that count."""
+        return [row for row in self.rows_of(cell) if row["search"] == search]
+
+    def score(self, cell: Cell, lr: float) -> float | None:
+        """Return the mean accuracy of a rate on held-out data; None while seeds of the search are missing."""
+        found = {row["seed"]: row["accuracy"] or 0.0 for row in self.of(cell, search=True) if row["lr"] == lr}
+        return statistics.fmean(found.values()) if len(found) == len(TASKS[cell.task][2]) else None
 
     def rate(self, cell: Cell) -> tuple[float | None, list[float]]:
         """Return the best rate once the search has ended, and the rates that are still to be tried."""
         grid = TASKS[cell.task][1]
-        tried = {row["lr"]: row for row in self.of(cell, search=True)}
-        missing = [lr for lr in grid if lr not in tried]
+        rates = sorted({*grid, *(row["lr"] for row in self.of(cell, search=True))})
+        scores = {lr: score for lr in rates if (score := self.score(cell, lr)) is not None}
+        missing = [lr for lr in rates if lr not in scores]
         if missing:
             return None, missing
-        best = max(sorted(tried), key=lambda lr: -1.0 if tried[lr]["accuracy"] is None else tried[lr]["accuracy"])
-        beyond = best / 2 if best == min(tried) else best * 2 if best == max(tried) else None
-        if beyond is None or len(tried) >= len(grid) + FURTHER:
+        best = max(rates, key=lambda lr: scores[lr])  # of equal ones the smallest
+        beyond = best / 2 if best == rates[0] else best * 2 if best == rates[-1] else None
+        if beyond is None or len(rates) >= len(grid) + FURTHER:
             return best, []
         return None, [beyond]
 
     def due(self, cell: Cell) -> list[Trial]:
         """Return the runs that a cell needs next."""
         best, rates = self.rate(cell)
+        done = {(row["lr"], row["seed"], row["search"]) for row in self.rows_of(cell)}
         if best is None:
-            return [Trial(cell, lr, SEARCH_SEED, True) for lr in rates]
-        done = {row["seed"] for row in self.of(cell, search=False) if row["lr"] == best}
-        return [Trial(cell, best, seed, False) for seed in SEEDS if seed not in done]
+            wanted = [Trial(cell, lr, seed, True) for lr in rates for seed in TASKS[cell.task][2]]
+        else:
+            wanted = [Trial(cell, best, seed, False) for seed in SEEDS]
+        return [trial for trial in wanted if (trial.lr, trial.seed, trial.search) not in done]
 
     def complete(self, cells: list[Cell], workers: int, device: str, images: str | None, seconds: float) -> None:
         """Run all that is missing, several at a time, and begin nothing after so many seconds."""
