@@ -1,8 +1,8 @@
 """What each rule loses to delay on small tasks: each at its own learning rate, equal and skewed data, three seeds.
 
 For each task, partition, delay and rule the rate is searched on a tenth of the training data (a grid, and beyond its
-edge; two seeds on digits, one on small-cifar); then seeds 0, 1 and 2 are trained on all of it and judged on the test data. Every run is a line of the
---out file; the same command continues it. `--table` prints what is there.
+edge; two seeds on digits, one on small-cifar). Then seeds 0, 1 and 2 are trained on all of it and judged on the test
+data. Every run is a line of the --out file; the same command continues it. `--table` prints what is there.
 
 Tasks: digits (MLP, 40 epochs, plain SGD), digits-momentum (the same with momentum 0.9), and small-cifar (PreResNet-8 on
 CIFAR-10 with images of half the size, see small_cifar.py).
