@@ -11,7 +11,7 @@ import pytest
 
 import gossamer as gm
 from command import files_under
-from gossamer.runtime.launch.process_family import family
+from gossamer.runtime.launch.child_processes import family
 from launching import alive, in_a_shell, lives, pids, write_script
 from waiting import until
 
@@ -23,7 +23,7 @@ BOOK = ("--book", "localhost:9")
 def unhurried(monkeypatch):
     """However slow the machine is: no lines about agents that take long, and a start remains a start."""
     monkeypatch.setattr("gossamer.cli.launch_view.LINE_EVERY", math.inf)
-    monkeypatch.setattr("gossamer.runtime.launch.processes.BEGINNING", 60.0)
+    monkeypatch.setattr("gossamer.runtime.launch.launcher.BEGINNING", 60.0)
 
 
 def shared_memory(run):

@@ -74,7 +74,7 @@ class Hands:
 
     def __init__(self, monkeypatch) -> None:
         self.now = 100.0
-        monkeypatch.setattr("gossamer.runtime.received.time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr("gossamer.runtime.received_messages.time", SimpleNamespace(monotonic=lambda: self.now))
 
 
 @pytest.fixture

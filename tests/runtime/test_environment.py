@@ -8,7 +8,7 @@ import pytest
 from gossamer.errors import UserError
 from gossamer.runtime import environment
 from gossamer.runtime.environment import FIELDS, VARIABLES, Run, host_name, read_environment
-from gossamer.runtime.launch.schedulers import expand_nodes, job_port, own_address, to_run_id
+from gossamer.runtime.schedulers import expand_nodes, job_port, own_address, to_run_id
 
 # One value for every field, none of them its default.
 EVERYTHING = Run(

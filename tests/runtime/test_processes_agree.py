@@ -9,7 +9,7 @@ from engines import CORE, make, worlds_of_processes
 from flight import SOURCE
 from gossamer.runtime.environment import Run
 from gossamer.runtime.launch.job import Job
-from gossamer.runtime.launch.processes import Launcher
+from gossamer.runtime.launch.launcher import Launcher
 from pages import SUPPORT
 
 SCRIPT = SUPPORT / "lockstep_agent.py"

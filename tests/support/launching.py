@@ -32,8 +32,8 @@ NOWHERE = "127.0.0.1:9"  # no address book: agents of these tests need none
 # `gossamer`, but agents that end at their leisure, as on a machine that stands still for a while, are not pressed.
 PATIENT = """
 from gossamer.cli.main import main
-from gossamer.runtime.launch import processes
-processes.POLITE, processes.FINAL = 60.0, 120.0
+from gossamer.runtime.launch import launcher
+launcher.POLITE, launcher.FINAL = 60.0, 120.0
 main()
 """
 

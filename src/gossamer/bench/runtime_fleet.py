@@ -16,9 +16,9 @@ from typing import Any
 import gossamer
 from gossamer.errors import UserError
 from gossamer.runtime.launch.agent_logs import last_words, log_path
+from gossamer.runtime.launch.child_processes import guarded
 from gossamer.runtime.launch.job import without_run
-from gossamer.runtime.launch.process_family import guarded
-from gossamer.runtime.transport.shared import remove_leftovers
+from gossamer.runtime.transport.shared_memory import remove_leftovers
 
 PATIENCE = 300.0  # seconds beyond what was asked for, after which an agent hangs
 WORKER = "gossamer.bench.runtime_worker"

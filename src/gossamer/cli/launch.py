@@ -24,16 +24,16 @@ from gossamer.cli.launch_view import View
 from gossamer.errors import UserError, read_whole
 from gossamer.network import network as make_network
 from gossamer.run.folder import safe_name, unused_folder
+from gossamer.runtime.addresses import is_loopback, split
 from gossamer.runtime.age_trace import merge_traces
 from gossamer.runtime.compression import parse_codec
-from gossamer.runtime.directory.addresses import is_loopback, split
-from gossamer.runtime.directory.keys import read_key, write_key
 from gossamer.runtime.environment import FIELDS, Run
+from gossamer.runtime.keys import read_key, write_key
 from gossamer.runtime.launch.job import Job, Report, torchrun_command
-from gossamer.runtime.launch.processes import Launcher
+from gossamer.runtime.launch.launcher import Launcher
 from gossamer.runtime.launch.ray_cluster import run_on_ray
 from gossamer.runtime.launch.ray_connection import Resources
-from gossamer.runtime.launch.schedulers import LOOPBACK, to_run_id
+from gossamer.runtime.schedulers import LOOPBACK, to_run_id
 from gossamer.runtime.transport.fault_spec import parse_faults
 from gossamer.state.checkpoint import write_text
 from gossamer.train.processes.launch_status import Told, how_it_ended

@@ -24,8 +24,8 @@ from typing import Any
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is public, if not in __all__
 
 from gossamer.errors import UserError, read_whole
-from gossamer.runtime.directory.addresses import bindable, joined, refuse_without_key, split
-from gossamer.runtime.directory.keys import BookEntry, Forged, read_key, seal, unseal
+from gossamer.runtime.addresses import bindable, joined, refuse_without_key, split
+from gossamer.runtime.keys import BookEntry, Forged, read_key, seal, unseal
 
 PERIOD = 0.25  # seconds between two looks at the book
 PATIENCE = 3.0  # seconds for one look, or for a connection; a slower book counts as lost

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gossamer.network import Network
-from gossamer.runtime.directory.addresses import split
-from gossamer.runtime.directory.keys import read_key
+from gossamer.runtime.addresses import split
 from gossamer.runtime.environment import Run
+from gossamer.runtime.keys import read_key
+from gossamer.runtime.transport.auto_transport import Links
 from gossamer.runtime.transport.base import Transport
 from gossamer.runtime.transport.fault_spec import parse_faults
 from gossamer.runtime.transport.faults import Faulty
-from gossamer.runtime.transport.links import Links
-from gossamer.runtime.transport.shared import SharedMemory
+from gossamer.runtime.transport.shared_memory import SharedMemory
 
 if TYPE_CHECKING:
     from gossamer.runtime.book import Book, BookServer

@@ -20,8 +20,9 @@ from gossamer.errors import UserError, unknown_name
 from gossamer.network import Network
 from gossamer.network import network as make_network
 from gossamer.network.network import CLIP_WEIGHTS, STARTUPS
-from gossamer.runtime.directory.addresses import is_loopback, split
-from gossamer.runtime.launch.schedulers import (
+from gossamer.runtime.addresses import is_loopback, split
+from gossamer.runtime.message import MOST_AGENTS
+from gossamer.runtime.schedulers import (
     LOOPBACK,
     own_address,
     read_slurm,
@@ -29,7 +30,6 @@ from gossamer.runtime.launch.schedulers import (
     to_run_id,
     torchrun_restarts,
 )
-from gossamer.runtime.message import MOST_AGENTS
 
 PREFIX = "GOSSAMER_"
 RUN_ID = re.compile(r"[a-z0-9-]{1,40}")

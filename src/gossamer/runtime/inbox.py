@@ -12,7 +12,7 @@ from gossamer.algorithms.message_parts import aliases
 from gossamer.algorithms.steps import weigh
 from gossamer.network import NOTHING
 from gossamer.runtime.past import OwnPast
-from gossamer.runtime.received import HeldAges, Received
+from gossamer.runtime.received_messages import HeldAges, Received
 from gossamer.shapes import Bool, Float, Int, Tensor
 
 MOST_KEPT = 256  # weights for so many sets of current links are kept

@@ -18,9 +18,9 @@ from gossamer.runtime.inbox import InboxMaker
 from gossamer.runtime.past import OwnPast, StepClock
 from gossamer.runtime.payload import PayloadLayout
 from gossamer.runtime.publisher import Publisher
-from gossamer.runtime.received import Received
+from gossamer.runtime.received_messages import Received
 from gossamer.runtime.transport.base import Transport
-from gossamer.runtime.transport.scripted import Scripted
+from gossamer.runtime.transport.simulated_delays import Scripted
 from gossamer.seeding import generator
 from gossamer.shapes import Float, Tensor
 from gossamer.state.checkpoint import part_of

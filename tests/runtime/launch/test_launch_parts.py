@@ -17,7 +17,7 @@ from gossamer.network import Trace
 from gossamer.runtime.age_trace import merge_traces
 from gossamer.runtime.launch.agent_logs import Tail, last_words
 from gossamer.runtime.launch.book_process import BookProcess
-from gossamer.runtime.launch.processes import Launcher, Restarts, describe_exit
+from gossamer.runtime.launch.launcher import Launcher, Restarts, describe_exit
 from launching import alive, make_job
 from waiting import until
 

@@ -7,8 +7,8 @@ import zmq
 
 from gossamer.errors import UserError
 from gossamer.runtime.transport import sockets
-from gossamer.runtime.transport.answering import Answering
 from gossamer.runtime.transport.base import KEPT
+from gossamer.runtime.transport.socket_sender import Answering
 from gossamer.runtime.transport.sockets import Sockets
 from peers import has, payload, publish, several, stamp
 from waiting import until

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gossamer.errors import UserError
 from gossamer.report.html_page import POLICY, make_page
 from gossamer.report.watch.follower import EVERY, Follower
-from gossamer.runtime.directory.addresses import is_loopback, joined
+from gossamer.runtime.addresses import is_loopback, joined
 
 
 def _asset(name: str) -> str:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.errors import UserError
+from gossamer.runtime.addresses import split
 from gossamer.runtime.book import Book
-from gossamer.runtime.directory.addresses import split
-from gossamer.runtime.directory.keys import read_key
 from gossamer.runtime.environment import Run
+from gossamer.runtime.keys import read_key
 from gossamer.runtime.launch.agent_logs import last_words
+from gossamer.runtime.launch.child_processes import guarded
 from gossamer.runtime.launch.job import Job, without_run
-from gossamer.runtime.launch.process_family import guarded
 
 PATIENCE = 60.0  # seconds for the book to say where it is: it imports torch, from a slow disk perhaps
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from gossamer.runtime.environment import VARIABLES, Run
-from gossamer.runtime.launch.process_family import GUARD
+from gossamer.runtime.launch.child_processes import GUARD
 
 
 @dataclass(frozen=True, kw_only=True)

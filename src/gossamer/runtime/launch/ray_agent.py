@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gossamer.runtime.directory.addresses import is_loopback
+from gossamer.runtime.addresses import is_loopback
 from gossamer.runtime.environment import VARIABLES
 from gossamer.runtime.launch.agent_logs import log_path
 from gossamer.runtime.launch.job import Job

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.errors import UserError
-from gossamer.runtime.directory.addresses import is_loopback
+from gossamer.runtime.addresses import is_loopback
 from gossamer.runtime.launch.agent_logs import Tail, log_path
 from gossamer.runtime.launch.book_process import AgentStatuses, BookProcess
+from gossamer.runtime.launch.child_processes import send
 from gossamer.runtime.launch.job import AgentOutcome, Job, Report, Watcher
-from gossamer.runtime.launch.process_family import send
-from gossamer.runtime.launch.processes import FINAL, TABLE, remove_shared_memory
+from gossamer.runtime.launch.launcher import FINAL, TABLE, remove_shared_memory
 from gossamer.runtime.launch.ray_agent import Desk, RayAgent, Seat
 from gossamer.runtime.launch.ray_connection import Resources, connected
 

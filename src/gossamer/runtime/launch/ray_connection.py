@@ -11,7 +11,7 @@ from typing import Any
 from gossamer.algorithms.options import option
 from gossamer.errors import UserError, unknown_name
 from gossamer.runtime.launch.job import Job, cores
-from gossamer.runtime.launch.schedulers import LOOPBACK, own_address
+from gossamer.runtime.schedulers import LOOPBACK, own_address
 
 ELSEWHERE = "203.0.113.1"  # an address of no machine, to test for a network
 OBJECT_STORE = 100 * 2**20  # bytes of shared memory for Ray's objects, of which there are none to speak of

@@ -14,7 +14,7 @@ import torch
 
 from gossamer.runtime.message import Stamp, checksum, pack_header
 from gossamer.runtime.transport.base import KEPT
-from gossamer.runtime.transport.requests import Order
+from gossamer.runtime.transport.request_format import Order
 from gossamer.shapes import Tensor
 
 

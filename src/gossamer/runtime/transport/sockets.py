@@ -19,13 +19,13 @@ import zmq
 import zmq.utils.garbage  # before `close` is registered with atexit, which calls the last one first
 
 from gossamer.errors import UserError
-from gossamer.runtime.directory.addresses import bindable, connectable, joined
+from gossamer.runtime.addresses import bindable, connectable, joined
 from gossamer.runtime.message import Stamp
-from gossamer.runtime.transport.answering import Answering
-from gossamer.runtime.transport.asking import Asking, Identity
 from gossamer.runtime.transport.base import Letter, Transport
-from gossamer.runtime.transport.requests import Envelope, run_digest
+from gossamer.runtime.transport.request_format import Envelope, run_digest
 from gossamer.runtime.transport.sent_messages import SentMessages
+from gossamer.runtime.transport.socket_receiver import Asking, Identity
+from gossamer.runtime.transport.socket_sender import Answering
 from gossamer.runtime.transport.zmq_sockets import Admission, Context, Sizes, answering_socket, lock
 from gossamer.shapes import Tensor
 

@@ -21,7 +21,7 @@ from gossamer.runtime.age_trace import merge_traces
 from gossamer.runtime.compression import parse_codec
 from gossamer.runtime.launch.job import Job, Report, Watcher
 from gossamer.runtime.launch.launch_settings import Processes
-from gossamer.runtime.launch.processes import Launcher
+from gossamer.runtime.launch.launcher import Launcher
 from gossamer.runtime.node import check_rule
 from gossamer.runtime.transport.fault_spec import parse_faults
 from gossamer.shapes import Float, Tensor

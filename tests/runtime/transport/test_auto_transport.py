@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from gossamer.runtime.message import Stamp
+from gossamer.runtime.transport.auto_transport import Links
 from gossamer.runtime.transport.base import Letter, Transport
-from gossamer.runtime.transport.links import Links
 
 STAMP = Stamp(0, 1, 2, 3, 4)
 PARTS = [torch.tensor([1.0])]

@@ -12,7 +12,16 @@ from dataclasses import dataclass
 import zmq
 
 from gossamer.runtime.message import Malformed
-from gossamer.runtime.transport.requests import Answer, Ask, Echo, Envelope, Order, Probe, pack_reply, unpack_request
+from gossamer.runtime.transport.request_format import (
+    Answer,
+    Ask,
+    Echo,
+    Envelope,
+    Order,
+    Probe,
+    pack_reply,
+    unpack_request,
+)
 from gossamer.runtime.transport.sent_messages import Loan, SentMessages
 from gossamer.runtime.transport.zmq_sockets import Sizes, Socket, rank_of, receive
 

@@ -10,7 +10,7 @@ import zmq
 
 from gossamer.runtime.message import Malformed, checksum, unpack_header
 from gossamer.runtime.transport.base import KEPT, Letter
-from gossamer.runtime.transport.requests import Answer, Ask, Echo, Envelope, Probe, pack_request, unpack_reply
+from gossamer.runtime.transport.request_format import Answer, Ask, Echo, Envelope, Probe, pack_request, unpack_reply
 from gossamer.runtime.transport.zmq_sockets import Context, Sizes, Socket, asking_socket, receive, unlock
 
 ASK_AGAIN = 2.0  # seconds after which a request may have been lost with its connection

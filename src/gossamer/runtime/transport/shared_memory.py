@@ -18,7 +18,7 @@ import torch
 from gossamer.errors import UserError
 from gossamer.runtime.message import Malformed, Stamp, pack_header, unpack_header
 from gossamer.runtime.transport.base import KEPT, Letter, Transport
-from gossamer.runtime.transport.ring import (
+from gossamer.runtime.transport.message_ring import (
     SLOTS,
     MessageRing,
     RingShape,

@@ -11,9 +11,9 @@ from typing import Any
 
 from gossamer.runtime.launch.agent_logs import Tail, last_words, log_path
 from gossamer.runtime.launch.book_process import AgentStatuses, BookProcess
+from gossamer.runtime.launch.child_processes import family, guarded, kill_family, send
 from gossamer.runtime.launch.job import AgentOutcome, Job, Report, Watcher, describe_exit, python_command
-from gossamer.runtime.launch.process_family import family, guarded, kill_family, send
-from gossamer.runtime.transport.shared import remove_leftovers, remove_orphans
+from gossamer.runtime.transport.shared_memory import remove_leftovers, remove_orphans
 
 TICK = 0.05  # seconds between two looks at the agents
 TABLE = 0.5  # … and at their statuses

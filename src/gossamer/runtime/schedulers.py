@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gossamer.errors import UserError, read_whole
-from gossamer.runtime.directory.addresses import joined
+from gossamer.runtime.addresses import joined
 
 LOOPBACK = "127.0.0.1"
 LAST_PORT = 65_535
