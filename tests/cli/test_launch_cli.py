@@ -11,7 +11,7 @@ import pytest
 
 import gossamer as gm
 from command import files_under
-from gossamer.runtime.launch.child_processes import family
+from gossamer.runtime.launch.child_processes import find_processes
 from launching import alive, in_a_shell, lives, pids, write_script
 from waiting import until
 
@@ -43,7 +43,7 @@ def test_launch_json_is_one_object_and_nothing_is_left(command, folder, monkeypa
     assert life["argv"][1:] == ["--json", "--agents"]  # what follows the script is the script's
     host, port = life["environ"]["GOSSAMER_BOOK"].split(":")
     assert host == "127.0.0.1" and int(port) > 0 and life["environ"]["GOSSAMER_RUN"] == document["run"]
-    assert family(run=document["run"]) == [] and shared_memory(document["run"]) == []
+    assert find_processes(run=document["run"]) == [] and shared_memory(document["run"]) == []
     names = {path.name for path in (folder / "out").glob("*.log")}
     assert names == {"agent-0.log", "agent-1.log", "book.log"}
 
@@ -185,7 +185,7 @@ def launched(folder):
         made = in_a_shell(folder, "--agents", 2, "--out", "out", "--run", run, *arguments, "script.py")
         processes.append(made)
         until(lambda: all((folder / f"out/ready-{rank}.jsonl").exists() for rank in range(2)), 120)
-        assert set(pids(folder / "out", 2)) <= set(family(run=run))
+        assert set(pids(folder / "out", 2)) <= set(find_processes(run=run))
         return made, run
 
     yield launch
@@ -196,7 +196,7 @@ def launched(folder):
 
 def test_sigterm_ends_all_agents_and_the_book(folder, launched):
     process, run = launched(WAITS, "--json")
-    everyone = family(run=run)
+    everyone = find_processes(run=run)
     assert len(everyone) == 3  # the address book too
     Path(f"/dev/shm/gossamer-{run}-0").write_bytes(b"left by an agent")
     process.send_signal(signal.SIGTERM)
@@ -204,7 +204,7 @@ def test_sigterm_ends_all_agents_and_the_book(folder, launched):
     assert process.returncode == 130 and err == "gossamer: interrupted; the logs are in out\n"
     document = json.loads(out)
     assert document["interrupted"] and [one["exit"] for one in document["agents"]] == [-signal.SIGINT] * 2
-    assert not any(alive(pid) for pid in everyone) and family(run=run) == shared_memory(run) == []
+    assert not any(alive(pid) for pid in everyone) and find_processes(run=run) == shared_memory(run) == []
 
 
 def test_a_second_interrupt_ends_agents_that_do_not_listen_at_once(folder, launched):
@@ -216,12 +216,12 @@ def test_a_second_interrupt_ends_agents_that_do_not_listen_at_once(folder, launc
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130 and err.endswith("gossamer: interrupted\n")
     assert time.monotonic() - begun < 60  # before they would have been pressed
-    assert not any(alive(pid) for pid in pids(folder / "out", 2)) and family(run=run) == []
+    assert not any(alive(pid) for pid in pids(folder / "out", 2)) and find_processes(run=run) == []
 
 
 def test_agents_and_book_do_not_outlive_a_launcher_that_is_killed(folder, launched):
     process, run = launched(DEAF)
-    everyone = family(run=run)
+    everyone = find_processes(run=run)
     assert len(everyone) == 3
     process.kill()
     until(lambda: not any(alive(pid) for pid in everyone))

@@ -29,15 +29,15 @@ from gossamer.runtime.age_trace import merge_traces
 from gossamer.runtime.compression import parse_codec
 from gossamer.runtime.environment import FIELDS, Run
 from gossamer.runtime.keys import read_key, write_key
-from gossamer.runtime.launch.job import Job, Report, torchrun_command
+from gossamer.runtime.launch.job import LaunchJob, Report, torchrun_command
 from gossamer.runtime.launch.launcher import Launcher
 from gossamer.runtime.launch.ray_cluster import run_on_ray
 from gossamer.runtime.launch.ray_connection import Resources
 from gossamer.runtime.schedulers import LOOPBACK, to_run_id
 from gossamer.runtime.transport.fault_spec import parse_faults
 from gossamer.state.checkpoint import write_text
-from gossamer.train.processes.launch_status import Told, how_it_ended
-from gossamer.train.processes.samples import told_of
+from gossamer.train.processes.launch_status import StatusRecorder, how_it_ended
+from gossamer.train.processes.samples import with_recorder
 
 NOTE = "launch.json"  # in the folder: which run it belongs to
 _OWN = ("rank", "folder", "record", "restarts", "launcher")  # set by the launcher for each agent
@@ -120,7 +120,7 @@ def _resources(given: dict[str, Any], ray: bool, ranks: str | None) -> Resources
 class Launch:
     """A job, with its folder and key."""
 
-    job: Job
+    job: LaunchJob
     own_key: bool  # made for this run alone
 
     def prepare(self, tell: Callable[[str], None]) -> None:
@@ -174,7 +174,7 @@ def make_launch(
     run = Run(**values, record=record)
     _check_parts(run)
     serves = run.book is None or (0 in chosen and _is_ours_to_serve(run))  # two parts may start at the same time
-    job = Job(
+    job = LaunchJob(
         run=run,
         ranks=chosen,
         script=script,
@@ -252,7 +252,7 @@ def _is_ours_to_serve(run: Run) -> bool:
 
 
 def _run(made: Launch, view: View, resources: Resources | None, *, torchrun: bool) -> Report:
-    told = told_of(made.job, view)
+    told = with_recorder(made.job, view)
     with Interrupt() as interrupt, view.shown():
         if resources is not None:
             report = run_on_ray(made.job, told, resources, interrupt)
@@ -260,7 +260,7 @@ def _run(made: Launch, view: View, resources: Resources | None, *, torchrun: boo
             report = Launcher(made.job, told, command=torchrun_command, restarts=0).run(interrupt)
         else:
             report = Launcher(made.job, told).run(interrupt)
-    if isinstance(told, Told):
+    if isinstance(told, StatusRecorder):
         told.end(how_it_ended(report))
     return report
 

@@ -10,10 +10,10 @@ from gossamer.network import Network
 from gossamer.runtime.addresses import split
 from gossamer.runtime.environment import Run
 from gossamer.runtime.keys import read_key
-from gossamer.runtime.transport.auto_transport import Links
+from gossamer.runtime.transport.auto_transport import AutoTransport
 from gossamer.runtime.transport.base import Transport
 from gossamer.runtime.transport.fault_spec import parse_faults
-from gossamer.runtime.transport.faults import Faulty
+from gossamer.runtime.transport.faults import FaultyTransport
 from gossamer.runtime.transport.shared_memory import SharedMemory
 
 if TYPE_CHECKING:
@@ -86,10 +86,10 @@ def connect(run: Run, network: Network, incarnation: int) -> Connection:
             book.watch(f"ages/{peer}")
         book.watch("discovery")
     only = sockets if shared is None else shared if sockets is None else None
-    links: Transport = only or Links(peers, shared, sockets, lambda peer: _same_host(book, run, peer))
+    links: Transport = only or AutoTransport(peers, shared, sockets, lambda peer: _same_host(book, run, peer))
     if run.faults:
         faults = parse_faults(run.faults, run.agents)
-        links = Faulty(links, faults, run.rank, run.seed, restarts=run.restarts)
+        links = FaultyTransport(links, faults, run.rank, run.seed, restarts=run.restarts)
     return Connection(links, book, server, run, address)
 
 

@@ -20,7 +20,7 @@ from gossamer.runtime.payload import PayloadLayout
 from gossamer.runtime.publisher import Publisher
 from gossamer.runtime.received_messages import Received
 from gossamer.runtime.transport.base import Transport
-from gossamer.runtime.transport.simulated_delays import Scripted
+from gossamer.runtime.transport.simulated_delays import SimulatedDelays
 from gossamer.seeding import generator
 from gossamer.shapes import Float, Tensor
 from gossamer.state.checkpoint import part_of
@@ -80,7 +80,7 @@ class Node:
             return transport
         arrivals = self._arrivals()
         deadline = LOCKSTEP_DEADLINE if self.agent.run.deadline == "auto" else float(self.agent.run.deadline)
-        return Scripted(
+        return SimulatedDelays(
             transport,
             arrivals,
             self.agent.rank,
@@ -137,7 +137,7 @@ class Node:
             self._meet()
         self._transport.tick(t)
         held = self.received.receive(self._transport, self._clock)
-        if isinstance(self._transport, Scripted) and self._lockstep:
+        if isinstance(self._transport, SimulatedDelays) and self._lockstep:
             self._inbox.everyone = self._transport.ages  # which each agent can draw for all
         inbox, weights = self._inbox.make(t, vectors, held)
         previous = self._past.previous(t)
@@ -181,7 +181,7 @@ class Node:
 
     def hurry(self) -> None:
         """Stop waiting, because the run ends."""
-        if isinstance(self._transport, Scripted):
+        if isinstance(self._transport, SimulatedDelays):
             self._transport.hurried = lambda: True
 
     def close(self) -> None:

@@ -250,7 +250,7 @@ def test_shared_memory_is_removed_unless_others_of_the_run_still_use_it(tmp_path
     removed = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launcher, "remove_leftovers", lambda run, folder: removed.append((run, folder)))
-        until(lambda: launcher.family(run=job.run.run) == [other.pid])
+        until(lambda: launcher.find_processes(run=job.run.run) == [other.pid])
         launcher.remove_shared_memory(job.run.run, name)
         assert removed == []
         other.kill()

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from gossamer.errors import UserError
-from gossamer.runtime.launch.ray_agent import Desk, run_script, write_if_missing
+from gossamer.runtime.launch.ray_agent import RestartCounter, run_script, write_if_missing
 from gossamer.runtime.launch.ray_cluster import run_on_ray
 from gossamer.runtime.launch.ray_connection import Resources, connected
 from launching import Events, alive, lives, make_job, pids
@@ -141,7 +141,7 @@ def test_a_script_ends_with_the_status_that_python_would_end_with(tmp_path, caps
 
 
 def test_the_desk_counts_how_often_an_agent_was_started_before():
-    desk = Desk()
+    desk = RestartCounter()
     assert [desk.arrive(3, pid, "here") for pid in (10, 11, 12)] == [0, 1, 2] and desk.arrive(0, 13, "there") == 0
     assert {rank: (seat.pid, seat.node) for rank, seat in desk.seats().items()} == {3: (12, "here"), 0: (13, "there")}
 

@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from gossamer.runtime.transport.faults import Faulty, parse_faults
+from gossamer.runtime.transport.faults import FaultyTransport, parse_faults
 from pages import SUPPORT
 from wires import AGENTS, Agent, Wire
 
@@ -44,7 +44,7 @@ def test_an_agent_that_was_started_again_is_not_killed_again(kills, monkeypatch,
     monkeypatch.delenv("GOSSAMER_RESTARTS", raising=False)
     if environment is not None:
         monkeypatch.setenv("GOSSAMER_RESTARTS", environment)
-    Faulty(Wire(), parse_faults("kill:1@5", AGENTS), 1, 0, restarts=restarts).tick(5)
+    FaultyTransport(Wire(), parse_faults("kill:1@5", AGENTS), 1, 0, restarts=restarts).tick(5)
     assert bool(kills) == dies
 
 
@@ -53,8 +53,8 @@ def in_a_process(text, steps):
     script = f"""
         import sys, time
         sys.path.insert(0, {str(SUPPORT)!r})
-        from wires import AGENTS, Faulty, Wire, parse_faults
-        faulty = Faulty(Wire(), parse_faults({text!r}, AGENTS), 1, 0)
+        from wires import AGENTS, FaultyTransport, Wire, parse_faults
+        faulty = FaultyTransport(Wire(), parse_faults({text!r}, AGENTS), 1, 0)
         for step in range({steps}):
             faulty.tick(step)
             print(step, time.monotonic(), flush=True)

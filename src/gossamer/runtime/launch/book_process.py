@@ -15,8 +15,8 @@ from gossamer.runtime.book import Book
 from gossamer.runtime.environment import Run
 from gossamer.runtime.keys import read_key
 from gossamer.runtime.launch.agent_logs import last_words
-from gossamer.runtime.launch.child_processes import guarded
-from gossamer.runtime.launch.job import Job, without_run
+from gossamer.runtime.launch.child_processes import dies_with_launcher
+from gossamer.runtime.launch.job import LaunchJob, without_run
 
 PATIENCE = 60.0  # seconds for the book to say where it is: it imports torch, from a slow disk perhaps
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
@@ -34,7 +34,7 @@ def book_command(address: str, port: int) -> list[str]:
 class BookProcess:
     """Serves the run's book until `stop`."""
 
-    def __init__(self, job: Job, command: Command = book_command) -> None:
+    def __init__(self, job: LaunchJob, command: Command = book_command) -> None:
         self._job, self._command = job, command
         self._log = job.folder / "book.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -102,7 +102,7 @@ class BookProcess:
             environment["GOSSAMER_KEY_FILE"] = self._job.run.key_file
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                guarded(self._command(self._job.run.address, self._port)),
+                dies_with_launcher(self._command(self._job.run.address, self._port)),
                 stdin=subprocess.DEVNULL,
                 stdout=log if out is None else out,
                 stderr=log,

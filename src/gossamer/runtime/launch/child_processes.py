@@ -15,7 +15,7 @@ GUARD = str(Path(__file__).with_name("guard.py"))
 PROCESSES = Path("/proc")
 
 
-def guarded(command: list[str]) -> list[str]:
+def dies_with_launcher(command: list[str]) -> list[str]:
     """Return the command that runs another one as a child that dies with this process.
 
     The child dies with the thread that starts it, so start it from the main thread.
@@ -23,8 +23,8 @@ def guarded(command: list[str]) -> list[str]:
     return [sys.executable, "-I", "-S", GUARD, str(os.getpid()), *command]
 
 
-def family(**marks: object) -> list[int]:
-    """Return the processes with these GOSSAMER_… variables, this one left out: family(run="x", rank=3).
+def find_processes(**marks: object) -> list[int]:
+    """Return the processes with these GOSSAMER_… variables, this one left out: find_processes(run="x", rank=3).
 
     Empty where there is no /proc.
     """
@@ -37,10 +37,10 @@ def family(**marks: object) -> list[int]:
     return found
 
 
-def kill_family(patience: float = 5.0, **marks: object) -> None:
+def kill_processes(patience: float = 5.0, **marks: object) -> None:
     """Kill those processes, and any they start meanwhile, until none is left."""
     deadline = time.monotonic() + patience
-    while (pids := family(**marks)) and time.monotonic() < deadline:
+    while (pids := find_processes(**marks)) and time.monotonic() < deadline:
         for pid in pids:
             send(pid, signal.SIGKILL)
         time.sleep(0.01)

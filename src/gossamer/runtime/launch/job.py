@@ -16,7 +16,7 @@ from gossamer.runtime.launch.child_processes import GUARD
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class LaunchJob:
     """The agents that one launcher starts, of a run that may have more elsewhere."""
 
     run: Run  # of every agent, but for rank and restarts
@@ -28,7 +28,7 @@ class Job:
     serves_book: bool = True  # or another launcher serves it
     book_port: int = 0  # 0: any that is free
 
-    def with_book(self, endpoint: str) -> "Job":
+    def with_book(self, endpoint: str) -> "LaunchJob":
         """Return the job with the book's endpoint."""
         return dataclasses.replace(self, run=dataclasses.replace(self.run, book=endpoint))
 
@@ -70,15 +70,15 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def python_command(job: Job, rank: int) -> list[str]:
+def python_command(job: LaunchJob, rank: int) -> list[str]:
     """Return the command of an agent that is a Python process."""
     return [sys.executable, str(job.script), *job.arguments]
 
 
-def torchrun_command(job: Job, rank: int) -> list[str]:
+def torchrun_command(job: LaunchJob, rank: int) -> list[str]:
     """Return the command of an agent that torchrun starts, and starts again.
 
-    Workers are guarded too: torchrun puts them in their own sessions, where they would outlive it.
+    Workers are dies_with_launcher too: torchrun puts them in their own sessions, where they would outlive it.
     """
     return [
         *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", "1"),

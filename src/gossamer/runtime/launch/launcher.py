@@ -11,8 +11,8 @@ from typing import Any
 
 from gossamer.runtime.launch.agent_logs import Tail, last_words, log_path
 from gossamer.runtime.launch.book_process import AgentStatuses, BookProcess
-from gossamer.runtime.launch.child_processes import family, guarded, kill_family, send
-from gossamer.runtime.launch.job import AgentOutcome, Job, Report, Watcher, describe_exit, python_command
+from gossamer.runtime.launch.child_processes import dies_with_launcher, find_processes, kill_processes, send
+from gossamer.runtime.launch.job import AgentOutcome, LaunchJob, Report, Watcher, describe_exit, python_command
 from gossamer.runtime.transport.shared_memory import remove_leftovers, remove_orphans
 
 TICK = 0.05  # seconds between two looks at the agents
@@ -23,7 +23,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds
 STEADY = 60.0  # seconds of life after which the pause is the first one again
 BEGINNING = 5.0  # seconds: if all agents fail sooner, twice, a restart will not help
 
-Command = Callable[[Job, int], list[str]]
+Command = Callable[[LaunchJob, int], list[str]]
 
 
 class Restarts:
@@ -58,7 +58,7 @@ class Restarts:
 class AgentProcess:
     """One agent: its process while it runs, and how it ended."""
 
-    def __init__(self, job: Job, rank: int, command: Command, restarts: Restarts) -> None:
+    def __init__(self, job: LaunchJob, rank: int, command: Command, restarts: Restarts) -> None:
         self.rank, self.restarts = rank, restarts
         self.log = log_path(job.folder, rank)
         self.exit: int | None = None  # the last one
@@ -81,7 +81,7 @@ class AgentProcess:
                 log.write(f"--- agent {self.rank} is started again ({self.restarts.used}) ---\n".encode())
                 log.flush()
             self._process = subprocess.Popen(
-                guarded(self._command(self._job, self.rank)),
+                dies_with_launcher(self._command(self._job, self.rank)),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -99,7 +99,7 @@ class AgentProcess:
         if self._process is None or self.state != "running" or self._process.poll() is None:
             return None
         self.exit = self._process.returncode
-        kill_family(run=self._job.run.run, launcher=os.getpid(), rank=self.rank)  # its leftover children
+        kill_processes(run=self._job.run.run, launcher=os.getpid(), rank=self.rank)  # its leftover children
         if self.exit == 0:
             self.state = "done"
             return None
@@ -132,12 +132,12 @@ class Launcher:
 
     def __init__(
         self,
-        job: Job,
+        job: LaunchJob,
         watcher: Watcher | None = None,
         *,
         command: Command = python_command,
         restarts: int | None = None,
-        book: Callable[[Job], BookProcess] = BookProcess,
+        book: Callable[[LaunchJob], BookProcess] = BookProcess,
     ) -> None:
         """Take the job; `restarts` is 0 where the command restarts agents itself."""
         run = dataclasses.replace(job.run, launcher=os.getpid())
@@ -286,7 +286,7 @@ class Launcher:
                 self._statuses.close()
             if self._book is not None:
                 self._book.stop()
-            kill_family(run=self.job.run.run, launcher=os.getpid())
+            kill_processes(run=self.job.run.run, launcher=os.getpid())
             self._pass_on_output(whole=True)
             remove_shared_memory(self.job.run.run)
         finally:
@@ -295,5 +295,5 @@ class Launcher:
 
 def remove_shared_memory(run: str, folder: Path | None = None) -> None:
     """Remove a run's files in shared memory, unless another launcher's agents still run."""
-    if not family(run=run):
+    if not find_processes(run=run):
         remove_leftovers(run, folder)

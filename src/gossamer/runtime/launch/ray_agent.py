@@ -12,11 +12,11 @@ from typing import Any
 from gossamer.runtime.addresses import is_loopback
 from gossamer.runtime.environment import VARIABLES
 from gossamer.runtime.launch.agent_logs import log_path
-from gossamer.runtime.launch.job import Job
+from gossamer.runtime.launch.job import LaunchJob
 
 
 @dataclass(frozen=True)
-class Seat:
+class AgentPlace:
     """The current place of an agent."""
 
     pid: int
@@ -24,20 +24,20 @@ class Seat:
     restarts: int
 
 
-class Desk:
+class RestartCounter:
     """An actor that counts restarts: Ray restarts a dead actor without telling it how often."""
 
     def __init__(self) -> None:
-        self._seats: dict[int, Seat] = {}
+        self._seats: dict[int, AgentPlace] = {}
 
     def arrive(self, rank: int, pid: int, node: str) -> int:
         """Note that an agent has started; return its restarts so far."""
         before = self._seats.get(rank)
         restarts = 0 if before is None else before.restarts + 1
-        self._seats[rank] = Seat(pid, node, restarts)
+        self._seats[rank] = AgentPlace(pid, node, restarts)
         return restarts
 
-    def seats(self) -> dict[int, Seat]:
+    def seats(self) -> dict[int, AgentPlace]:
         """Return where all agents are."""
         return dict(self._seats)
 
@@ -45,7 +45,7 @@ class Desk:
 class ScriptAgent:
     """An actor that runs the script once. On failure the process exits, and Ray restarts the actor."""
 
-    def __init__(self, job: Job, rank: int, restarts: int, address: str, key: str | None) -> None:
+    def __init__(self, job: LaunchJob, rank: int, restarts: int, address: str, key: str | None) -> None:
         self._job, self._rank, self._restarts = job, rank, restarts
         self._address, self._key = address, key
 
@@ -86,7 +86,7 @@ class ScriptAgent:
 class RayAgent(ScriptAgent):
     """The actor: reports at the desk, then is an agent like any other."""
 
-    def __init__(self, job: Job, rank: int, desk: str, key: str | None) -> None:
+    def __init__(self, job: LaunchJob, rank: int, desk: str, key: str | None) -> None:
         import ray
 
         context = ray.get_runtime_context()

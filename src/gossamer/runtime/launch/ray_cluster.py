@@ -17,9 +17,9 @@ from gossamer.runtime.addresses import is_loopback
 from gossamer.runtime.launch.agent_logs import Tail, log_path
 from gossamer.runtime.launch.book_process import AgentStatuses, BookProcess
 from gossamer.runtime.launch.child_processes import send
-from gossamer.runtime.launch.job import AgentOutcome, Job, Report, Watcher
+from gossamer.runtime.launch.job import AgentOutcome, LaunchJob, Report, Watcher
 from gossamer.runtime.launch.launcher import FINAL, TABLE, remove_shared_memory
-from gossamer.runtime.launch.ray_agent import Desk, RayAgent, Seat
+from gossamer.runtime.launch.ray_agent import AgentPlace, RayAgent, RestartCounter
 from gossamer.runtime.launch.ray_connection import Resources, connected
 
 LOOK = 1.0  # seconds to wait for news of the agents while they run
@@ -28,14 +28,14 @@ LOOK = 1.0  # seconds to wait for news of the agents while they run
 class RayLauncher:
     """Runs a job's agents on Ray, and leaves the cluster as it was."""
 
-    def __init__(self, job: Job, watcher: Watcher, resources: Resources) -> None:
+    def __init__(self, job: LaunchJob, watcher: Watcher, resources: Resources) -> None:
         self.job, self.watcher, self._resources = job, watcher, resources
         self._states = dict.fromkeys(job.ranks, "waiting")
         self._exits: dict[int, int | None] = dict.fromkeys(job.ranks)
         self._actors: list[Any] = []
         self._group: Any = None
         self._desk: Any = None
-        self._seats: dict[int, Seat] = {}
+        self._seats: dict[int, AgentPlace] = {}
         self._statuses: AgentStatuses | None = None
 
     def run(self, stop: Callable[[], object] = lambda: None) -> Report:
@@ -98,7 +98,9 @@ class RayLauncher:
         key = None if self.job.run.key_file is None else Path(self.job.run.key_file).read_text(encoding="ascii")
         # Agents find it by name: Ray might lose an argument that it needs to start one again.
         name = f"gossamer-{self.job.run.run}"
-        self._desk = ray.remote(Desk).options(name=name, num_cpus=0, max_restarts=-1, max_task_retries=-1).remote()
+        self._desk = (
+            ray.remote(RestartCounter).options(name=name, num_cpus=0, max_restarts=-1, max_task_retries=-1).remote()
+        )
         references = {}
         for place, rank in enumerate(self.job.ranks):
             actor = ray.remote(RayAgent).options(
@@ -203,12 +205,12 @@ class RayLauncher:
         remove_shared_memory(self.job.run.run)
 
 
-def _alive(seats: dict[int, Seat], here: str) -> bool:
+def _alive(seats: dict[int, AgentPlace], here: str) -> bool:
     """Say whether an agent on this machine still runs."""
     return any(seat.node == here and Path(f"/proc/{seat.pid}").exists() for seat in seats.values())
 
 
-def run_on_ray(job: Job, watcher: Watcher, resources: Resources, stop: Callable[[], object]) -> Report:
+def run_on_ray(job: LaunchJob, watcher: Watcher, resources: Resources, stop: Callable[[], object]) -> Report:
     """Run a job's agents on Ray, whose processes have another folder than this one as their present folder."""
     absolute = dataclasses.replace(job, folder=job.folder.resolve(), script=job.script.resolve())
     return RayLauncher(absolute, watcher, resources).run(stop)

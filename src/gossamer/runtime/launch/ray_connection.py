@@ -10,7 +10,7 @@ from typing import Any
 
 from gossamer.algorithms.options import option
 from gossamer.errors import UserError, unknown_name
-from gossamer.runtime.launch.job import Job, cores
+from gossamer.runtime.launch.job import LaunchJob, cores
 from gossamer.runtime.schedulers import LOOPBACK, own_address
 
 ELSEWHERE = "203.0.113.1"  # an address of no machine, to test for a network
@@ -42,7 +42,7 @@ class Resources:
 
 
 @contextlib.contextmanager
-def connected(resources: Resources, job: Job) -> Iterator[Any]:
+def connected(resources: Resources, job: LaunchJob) -> Iterator[Any]:
     """Yield Ray, connected; shut it down at the end, unless it ran before.
 
     Ray takes SIGTERM for itself and writes to standard output, which may be reserved for JSON: both are undone.

@@ -8,7 +8,7 @@ from gossamer.runtime.transport.base import Letter, Transport
 from gossamer.shapes import Tensor
 
 
-class Links(Transport):
+class AutoTransport(Transport):
     """Two transports that look like one.
 
     Where a peer is may be unknown at first, and may change when it comes back on another host, so `same_host` is asked

@@ -26,7 +26,7 @@ from gossamer.runtime.transport.base import KEPT, Letter, Transport, Wrapper
 from gossamer.runtime.transport.fault_spec import Chance, FaultDelay, Faults, Halt, Partition, parse_faults
 from gossamer.seeding import generator
 
-__all__ = ["MOST_UNDER_WAY", "Faults", "Faulty", "parse_faults"]
+__all__ = ["MOST_UNDER_WAY", "Faults", "FaultyTransport", "parse_faults"]
 
 MOST_UNDER_WAY = 64  # messages of a peer
 
@@ -56,7 +56,7 @@ class _FaultyLink:
     judged: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=4 * KEPT))  # orders, not to judge twice
 
 
-class Faulty(Wrapper):
+class FaultyTransport(Wrapper):
     """Applies faults to the messages that arrive, and halts the agent on `kill` and `stop`."""
 
     def __init__(

@@ -28,7 +28,7 @@ class _DelayedLink:
     order: tuple[int, int] = (-1, -1)  # of the newest
 
 
-class Scripted(Wrapper):
+class SimulatedDelays(Wrapper):
     """Delays messages as the arrivals prescribe."""
 
     def __init__(

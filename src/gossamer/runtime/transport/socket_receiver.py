@@ -57,7 +57,7 @@ class Identity:
     clock: Callable[[], int]
 
 
-class Asking:
+class SocketReceiver:
     """The link to one peer; only `letters` and `offset` may be read outside the sockets' thread."""
 
     def __init__(self, peer: int, me: Identity, counts: Counter[str]) -> None:

@@ -39,7 +39,7 @@ class _Asker:
     since: float = 0.0
 
 
-class Answering:
+class SocketSender:
     """The pending requests of all peers; used by the sockets' thread only."""
 
     def __init__(

@@ -24,8 +24,8 @@ from gossamer.runtime.message import Stamp
 from gossamer.runtime.transport.base import Letter, Transport
 from gossamer.runtime.transport.request_format import Envelope, run_digest
 from gossamer.runtime.transport.sent_messages import SentMessages
-from gossamer.runtime.transport.socket_receiver import Asking, Identity
-from gossamer.runtime.transport.socket_sender import Answering
+from gossamer.runtime.transport.socket_receiver import Identity, SocketReceiver
+from gossamer.runtime.transport.socket_sender import SocketSender
 from gossamer.runtime.transport.zmq_sockets import Admission, Context, Sizes, answering_socket, lock
 from gossamer.shapes import Tensor
 
@@ -96,7 +96,7 @@ class Sockets(Transport):
         self._key, self._where, self._num_agents = key, where, num_agents
         self._sent: SentMessages | None = None
         me = Identity(rank, num_agents, run_digest(run), key, in_order, clock)
-        self._peers = {peer: Asking(peer, me, self.counts) for peer in range(num_agents) if peer != rank}
+        self._peers = {peer: SocketReceiver(peer, me, self.counts) for peer in range(num_agents) if peer != rank}
         self._context: Context = zmq.Context()
         self._door = None if key is None else Admission(self._context, key, rank, num_agents)
         self._socket = answering_socket(self._context, ipv6=":" in host)
@@ -104,7 +104,7 @@ class Sockets(Transport):
             lock(self._socket, key, rank)
         self.endpoint = self._bind(host)
         envelope = Envelope(me.run, rank, rank)
-        self._answering = Answering(
+        self._answering = SocketSender(
             self._socket, envelope, incarnation, num_agents, key is not None, clock, self.counts
         )
         self._look_up_at = 0.0

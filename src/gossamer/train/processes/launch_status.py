@@ -17,7 +17,7 @@ Rows = list[dict[str, Any]]
 OnStatus = Callable[[Rows, float], None]  # the agents' rows, and the seconds since the start
 
 
-class Told(Watcher):
+class StatusRecorder(Watcher):
     """Passes everything on to another watcher, and writes status.json of it about once a second."""
 
     def __init__(self, watcher: Watcher, file: StatusFile, also: OnStatus | None = None) -> None:

@@ -19,18 +19,18 @@ from gossamer.run.status import StatusFile
 from gossamer.run.summary import Measured, OfAverage, ProcessesSummary, finite_or_nan, make_summary
 from gossamer.runtime.age_trace import merge_traces
 from gossamer.runtime.compression import parse_codec
-from gossamer.runtime.launch.job import Job, Report, Watcher
-from gossamer.runtime.launch.launch_settings import Processes
+from gossamer.runtime.launch.job import LaunchJob, Report, Watcher
+from gossamer.runtime.launch.launch_settings import ProcessSettings
 from gossamer.runtime.launch.launcher import Launcher
 from gossamer.runtime.node import check_rule
 from gossamer.runtime.transport.fault_spec import parse_faults
 from gossamer.shapes import Float, Tensor
 from gossamer.train.processes.evaluate import evaluate
-from gossamer.train.processes.launch_status import Told, how_it_ended
+from gossamer.train.processes.launch_status import StatusRecorder, how_it_ended
 from gossamer.train.processes.merged_rows import GrowingHistory, write_history
 
 
-def check(made: Plan, how: Processes) -> None:
+def check(made: Plan, how: ProcessSettings) -> None:
     """Refuse what agents would refuse, each by itself, and what only the simulator does."""
     settings = made.settings
     check_device(settings.device)
@@ -56,14 +56,14 @@ def check(made: Plan, how: Processes) -> None:
 def train(
     made: Plan,
     folder: RunFolder,
-    how: Processes,
+    how: ProcessSettings,
     *,
     watcher: Watcher | None = None,
     stop: Callable[[], object] = lambda: None,
 ) -> ProcessesSummary:
     """Run all agents to their end, and return the summary of the run, which is written to its folder too."""
     run = how.run_of(made, f"train-{secrets.token_hex(8)}")
-    job = Job(
+    job = LaunchJob(
         run=run,
         ranks=tuple(range(run.agents)),
         script=folder.path,  # in the place of a script: the command below makes its own
@@ -74,7 +74,7 @@ def train(
         AgentFolder(folder.path, rank).begin()
     growing = GrowingHistory(folder, run.agents)
     file = StatusFile(folder.path, steps=made.steps, steps_per_epoch=made.steps_per_epoch)
-    told = Told(watcher or Watcher(), file, also=lambda *_: growing.look())
+    told = StatusRecorder(watcher or Watcher(), file, also=lambda *_: growing.look())
     report = Launcher(job, told, command=_command).run(stop)
     told.end(how_it_ended(report))  # said again below, and better, if there is anything to sum up
     if how.record is not None:
@@ -85,11 +85,11 @@ def train(
     return summary
 
 
-def _command(job: Job, rank: int) -> list[str]:
+def _command(job: LaunchJob, rank: int) -> list[str]:
     return [sys.executable, "-m", "gossamer.train.processes.worker", str(job.script.resolve())]
 
 
-def _summary(made: Plan, folder: RunFolder, how: Processes, report: Report) -> ProcessesSummary:
+def _summary(made: Plan, folder: RunFolder, how: ProcessSettings, report: Report) -> ProcessesSummary:
     agents = [AgentFolder(folder.path, rank) for rank in range(made.network.num_agents)]
     rows = [agent.rows() for agent in agents]
     history = write_history(folder, rows)

@@ -6,8 +6,8 @@ from typing import Any
 
 from gossamer.run.folder import to_json
 from gossamer.run.status import StatusFile
-from gossamer.runtime.launch.job import Job, Watcher
-from gossamer.train.processes.launch_status import Rows, Told, is_number
+from gossamer.runtime.launch.job import LaunchJob, Watcher
+from gossamer.train.processes.launch_status import Rows, StatusRecorder, is_number
 from gossamer.train.processes.merged_rows import age_matrix
 
 OFTEN = 2.0  # seconds between two samples at first
@@ -53,11 +53,11 @@ def _of_each(rows: Rows, name: str) -> list[float | None] | None:
     return values if any(value is not None for value in values) else None
 
 
-def told_of(job: Job, watcher: Watcher) -> Watcher:
+def with_recorder(job: LaunchJob, watcher: Watcher) -> Watcher:
     """Return a watcher that also writes status.json and metrics.jsonl into a launch's folder.
 
     Of the launchers of one run, the one with agent 0 does.
     """
     if 0 not in job.ranks:
         return watcher
-    return Told(watcher, StatusFile(job.folder, steps=None), also=Samples(job.folder).take)
+    return StatusRecorder(watcher, StatusFile(job.folder, steps=None), also=Samples(job.folder).take)
