@@ -16,7 +16,7 @@ from gossamer.runtime.agent import Agent
 from gossamer.runtime.environment import Run
 from gossamer.runtime.message import Stamp
 from gossamer.runtime.node import Node
-from gossamer.runtime.past import StepClock
+from gossamer.runtime.received_messages import StepClock
 from gossamer.runtime.transport.base import Letter, Transport
 
 # ---- ages from clocks

@@ -15,7 +15,7 @@ from typing import Any
 
 import gossamer
 from gossamer.errors import UserError
-from gossamer.runtime.launch.agent_logs import last_words, log_path
+from gossamer.run.agent_folder import last_words, log_path
 from gossamer.runtime.launch.child_processes import dies_with_launcher
 from gossamer.runtime.launch.job import without_run
 from gossamer.runtime.transport.shared_memory import remove_leftovers

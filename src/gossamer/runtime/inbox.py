@@ -1,19 +1,19 @@
 """Makes a rule's inbox and weights from the messages that an agent holds: current, late or silent."""
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from itertools import compress
 from operator import and_
 from typing import Generic, TypeVar
 
 import torch
 
-from gossamer.algorithms import Algorithm, Inbox, Late, Place, Weights
-from gossamer.algorithms.message_parts import aliases
+from gossamer.algorithms import Algorithm, Inbox, Late, Past, Place, Weights
+from gossamer.algorithms.message_parts import aliases, parts_sent
 from gossamer.algorithms.steps import weigh
 from gossamer.network import NOTHING
-from gossamer.runtime.past import OwnPast
 from gossamer.runtime.received_messages import HeldAges, Received
 from gossamer.shapes import Bool, Float, Int, Tensor
+from gossamer.state.history import Drift, Ring
 
 MOST_KEPT = 256  # weights for so many sets of current links are kept
 
@@ -36,6 +36,58 @@ class _Kept(Generic[Made]):
                 self._made.clear()
             found = self._made[key] = make()
         return found
+
+
+class OwnPast:
+    """The past that a rule needs: own messages by age, and sums over the states since then."""
+
+    def __init__(self, algorithm: Algorithm, x: Float[Tensor, "1 d"], depth: int, *, plain: bool) -> None:
+        self._alias = aliases(plain=plain)
+        self._names = algorithm.message
+        self._rings: dict[str, Ring] = {}
+        self._drift: Drift | None = None
+        self._first: int | None = None
+        if algorithm.past is Past.NONE:
+            return
+        kept = dict.fromkeys(("x", *parts_sent(algorithm.message, plain=plain)))
+        self._rings = {name: Ring(depth, x[:, :1] if name in algorithm.numbers else x) for name in kept}
+        for name in algorithm.totals & set(kept):
+            self._rings[name] = Ring(depth, x.double())
+        if algorithm.past is Past.WINDOW:
+            self._drift = Drift(self._rings["x"])
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._first = None
+        for ring in self._rings.values():
+            ring.load_state_dict({})
+        if self._drift is not None:
+            self._drift = Drift(self._rings["x"])
+
+    def push(self, step: int, vectors: Mapping[str, Float[Tensor, "1 _"]]) -> None:
+        """Keep what is sent at this iteration."""
+        self._first = step if self._first is None else self._first
+        for name, ring in self._rings.items():
+            ring.push(step, vectors[name])
+
+    def previous(self, step: int) -> Float[Tensor, "1 d"] | None:
+        """Return the state of the iteration before; at the first, its own."""
+        if not self._rings:
+            return None
+        assert self._first is not None
+        return self._rings["x"].at(max(step - 1, self._first))
+
+    def message(self, step: int) -> dict[str, Float[Tensor, "1 _"]]:
+        """Return what was sent at an iteration that is still kept."""
+        if not self._rings:
+            return {}
+        assert self._first is not None
+        at = max(step, self._first)
+        return {name: self._rings[self._alias.get(name, name)].at(at) for name in (*self._names, "x")}
+
+    def drifts(self, step: int, ages: Iterable[int]) -> Mapping[int, Float[Tensor, "1 d"]]:
+        """Return the sum over r < age of x(step - age + r) - x(step - age), for each age."""
+        return {} if self._drift is None else self._drift.at(step, ages)
 
 
 class InboxMaker:

@@ -14,11 +14,10 @@ from gossamer.algorithms import Algorithm, Evaluate, Noise, Own, Place, Update
 from gossamer.errors import StabilityWarning, UserError
 from gossamer.network import NOTHING, Arrivals, Network
 from gossamer.runtime.agent import Agent, Step
-from gossamer.runtime.inbox import InboxMaker
-from gossamer.runtime.past import OwnPast, StepClock
+from gossamer.runtime.inbox import InboxMaker, OwnPast
 from gossamer.runtime.payload import PayloadLayout
 from gossamer.runtime.publisher import Publisher
-from gossamer.runtime.received_messages import Received
+from gossamer.runtime.received_messages import Received, StepClock
 from gossamer.runtime.transport.base import Transport
 from gossamer.runtime.transport.simulated_delays import SimulatedDelays
 from gossamer.seeding import generator

@@ -14,8 +14,8 @@ from gossamer.cli.launch import make_launch, parse_ranks
 from gossamer.cli.launch_view import View, to_line, to_table
 from gossamer.errors import UserError
 from gossamer.network import Trace
+from gossamer.run.agent_folder import Tail, last_words
 from gossamer.runtime.age_trace import merge_traces
-from gossamer.runtime.launch.agent_logs import Tail, last_words
 from gossamer.runtime.launch.book_process import BookProcess
 from gossamer.runtime.launch.launcher import Launcher, Restarts, describe_exit
 from launching import alive, make_job

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.errors import UserError
+from gossamer.run.agent_folder import last_words
 from gossamer.runtime.addresses import split
 from gossamer.runtime.book import Book
 from gossamer.runtime.environment import Run
 from gossamer.runtime.keys import read_key
-from gossamer.runtime.launch.agent_logs import last_words
 from gossamer.runtime.launch.child_processes import dies_with_launcher
 from gossamer.runtime.launch.job import LaunchJob, without_run
 

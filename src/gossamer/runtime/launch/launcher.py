@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gossamer.runtime.launch.agent_logs import Tail, last_words, log_path
+from gossamer.run.agent_folder import Tail, last_words, log_path
 from gossamer.runtime.launch.book_process import AgentStatuses, BookProcess
 from gossamer.runtime.launch.child_processes import dies_with_launcher, find_processes, kill_processes, send
 from gossamer.runtime.launch.job import AgentOutcome, LaunchJob, Report, Watcher, describe_exit, python_command

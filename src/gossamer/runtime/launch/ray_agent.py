@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gossamer.run.agent_folder import log_path
 from gossamer.runtime.addresses import is_loopback
 from gossamer.runtime.environment import VARIABLES
-from gossamer.runtime.launch.agent_logs import log_path
 from gossamer.runtime.launch.job import LaunchJob
 
 

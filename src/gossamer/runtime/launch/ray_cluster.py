@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.errors import UserError
+from gossamer.run.agent_folder import Tail, log_path
 from gossamer.runtime.addresses import is_loopback
-from gossamer.runtime.launch.agent_logs import Tail, log_path
 from gossamer.runtime.launch.book_process import AgentStatuses, BookProcess
 from gossamer.runtime.launch.child_processes import send
 from gossamer.runtime.launch.job import AgentOutcome, LaunchJob, Report, Watcher

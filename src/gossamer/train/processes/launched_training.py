@@ -25,9 +25,9 @@ from gossamer.runtime.launch.launcher import Launcher
 from gossamer.runtime.node import check_rule
 from gossamer.runtime.transport.fault_spec import parse_faults
 from gossamer.shapes import Float, Tensor
-from gossamer.train.processes.evaluate import evaluate
 from gossamer.train.processes.launch_status import StatusRecorder, how_it_ended
 from gossamer.train.processes.merged_rows import GrowingHistory, write_history
+from gossamer.train.processes.worker import evaluate
 
 
 def check(made: Plan, how: ProcessSettings) -> None:

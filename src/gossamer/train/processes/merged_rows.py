@@ -5,9 +5,8 @@ import statistics
 from typing import Any
 
 from gossamer.engine.metrics import MOST_PAIRED
-from gossamer.run.agent_folder import AgentFolder, parsed, read_rows
+from gossamer.run.agent_folder import AgentFolder, Tail, parsed, read_rows
 from gossamer.run.folder import RunFolder
-from gossamer.runtime.launch.agent_logs import Tail
 
 Row = dict[str, Any]
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from torch import nn
 
 import gossamer as gm
 from gossamer.engine.batch_feed import Draw, Feed
@@ -24,9 +25,10 @@ from gossamer.runtime.environment import read_environment
 from gossamer.seeding import drawing_from
 from gossamer.shapes import Tensor
 from gossamer.state.checkpoint import part_of
-from gossamer.train.processes.evaluate import evaluate
+from gossamer.tasks import Task, correct
 
 INTERRUPTED = "interrupted"
+EVALUATION_BATCH = 2048  # test examples at a time
 
 
 class Worker:
@@ -206,6 +208,22 @@ class Worker:
         self.optimizer.node.load_state_dict(part_of(state, "node."))
         self._sums = {name: float(value) for name, value in part_of(state, "sums.").items()}
         self._sent = int(state["sent"])
+
+
+@torch.no_grad()
+def evaluate(module: nn.Module, task: Task) -> tuple[float, float]:
+    """Return a model's accuracy and mean loss on the test data."""
+    like = next(module.parameters())
+    test = task.test.to(str(like.device))
+    right = loss = 0.0
+    was_training = module.training
+    module.eval()
+    for indices in torch.arange(len(test), device=like.device).split(EVALUATION_BATCH):
+        outputs, targets = module(task.inputs(test.x[indices], like.dtype)), test.y[indices]
+        right += float(correct(outputs, targets).sum())
+        loss += float(task.loss(outputs, targets)) * len(indices)
+    module.train(was_training)
+    return right / test.y.numel(), loss / len(test)
 
 
 def main(path: Path) -> None:
