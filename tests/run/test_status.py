@@ -17,10 +17,9 @@ from gossamer.run.settings import make_settings
 from gossamer.run.status import StatusFile, read_status
 from gossamer.runtime.launch.job import Watcher
 from gossamer.runtime.launch.launch_settings import ProcessSettings
-from gossamer.train.processes.launch_status import StatusRecorder
+from gossamer.train.processes.launch_status import Samples, StatusRecorder
 from gossamer.train.processes.launched_training import train
 from gossamer.train.processes.merged_rows import GrowingHistory
-from gossamer.train.processes.samples import Samples
 from runs import Crash, begin, crashing_at, take_up, training
 
 

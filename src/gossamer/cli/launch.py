@@ -31,13 +31,11 @@ from gossamer.runtime.environment import FIELDS, Run
 from gossamer.runtime.keys import read_key, write_key
 from gossamer.runtime.launch.job import LaunchJob, Report, torchrun_command
 from gossamer.runtime.launch.launcher import Launcher
-from gossamer.runtime.launch.ray_cluster import run_on_ray
-from gossamer.runtime.launch.ray_connection import Resources
+from gossamer.runtime.launch.ray_cluster import Resources, run_on_ray
 from gossamer.runtime.schedulers import LOOPBACK, to_run_id
 from gossamer.runtime.transport.fault_spec import parse_faults
 from gossamer.state.checkpoint import write_text
-from gossamer.train.processes.launch_status import StatusRecorder, how_it_ended
-from gossamer.train.processes.samples import with_recorder
+from gossamer.train.processes.launch_status import StatusRecorder, how_it_ended, with_recorder
 
 NOTE = "launch.json"  # in the folder: which run it belongs to
 _OWN = ("rank", "folder", "record", "restarts", "launcher")  # set by the launcher for each agent

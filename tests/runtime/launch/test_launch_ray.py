@@ -8,8 +8,7 @@ import pytest
 
 from gossamer.errors import UserError
 from gossamer.runtime.launch.ray_agent import RestartCounter, run_script, write_if_missing
-from gossamer.runtime.launch.ray_cluster import run_on_ray
-from gossamer.runtime.launch.ray_connection import Resources, connected
+from gossamer.runtime.launch.ray_cluster import Resources, connected, run_on_ray
 from launching import Events, alive, lives, make_job, pids
 
 HALF = Resources(cpus_per_agent=0.5)

@@ -15,7 +15,7 @@ from gossamer.runtime.addresses import split
 from gossamer.runtime.book import Book
 from gossamer.runtime.environment import Run
 from gossamer.runtime.keys import read_key
-from gossamer.runtime.launch.child_processes import dies_with_launcher
+from gossamer.runtime.launch.child_processes import dies_with
 from gossamer.runtime.launch.job import LaunchJob, without_run
 
 PATIENCE = 60.0  # seconds for the book to say where it is: it imports torch, from a slow disk perhaps
@@ -102,7 +102,7 @@ class BookProcess:
             environment["GOSSAMER_KEY_FILE"] = self._job.run.key_file
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                dies_with_launcher(self._command(self._job.run.address, self._port)),
+                dies_with(os.getpid(), self._command(self._job.run.address, self._port)),
                 stdin=subprocess.DEVNULL,
                 stdout=log if out is None else out,
                 stderr=log,

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from gossamer.runtime.environment import VARIABLES, Run
-from gossamer.runtime.launch.child_processes import GUARD
+from gossamer.runtime.launch.child_processes import dies_with
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,14 +78,14 @@ def python_command(job: LaunchJob, rank: int) -> list[str]:
 def torchrun_command(job: LaunchJob, rank: int) -> list[str]:
     """Return the command of an agent that torchrun starts, and starts again.
 
-    Workers are dies_with_launcher too: torchrun puts them in their own sessions, where they would outlive it.
+    torchrun puts its workers in sessions of their own, where they would outlive it: each dies with its torchrun.
     """
     return [
         *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", "1"),
         *("--max-restarts", str(job.max_restarts), "--monitor-interval", "0.5"),
         *("--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "--rdzv-id", f"{job.run.run}-{rank}"),
         *("--local-addr", "localhost", "--log-dir", str(job.folder / "torchrun"), "--no-python"),
-        *(sys.executable, "-I", "-S", GUARD, "0", sys.executable, str(job.script), *job.arguments),
+        *dies_with(0, python_command(job, rank)),
     ]
 
 

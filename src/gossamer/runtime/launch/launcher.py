@@ -11,7 +11,7 @@ from typing import Any
 
 from gossamer.run.agent_folder import Tail, last_words, log_path
 from gossamer.runtime.launch.book_process import AgentStatuses, BookProcess
-from gossamer.runtime.launch.child_processes import dies_with_launcher, find_processes, kill_processes, send
+from gossamer.runtime.launch.child_processes import dies_with, find_processes, kill_processes, send_signal
 from gossamer.runtime.launch.job import AgentOutcome, LaunchJob, Report, Watcher, describe_exit, python_command
 from gossamer.runtime.transport.shared_memory import remove_leftovers, remove_orphans
 
@@ -81,7 +81,7 @@ class AgentProcess:
                 log.write(f"--- agent {self.rank} is started again ({self.restarts.used}) ---\n".encode())
                 log.flush()
             self._process = subprocess.Popen(
-                dies_with_launcher(self._command(self._job, self.rank)),
+                dies_with(os.getpid(), self._command(self._job, self.rank)),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -116,7 +116,7 @@ class AgentProcess:
     def signal(self, number: int) -> None:
         """Send it a signal, if it runs."""
         if self._process is not None and self._process.poll() is None:
-            send(self._process.pid, number)
+            send_signal(self._process.pid, number)
 
     def ended(self) -> bool:
         """Say whether its process has ended, and keep the exit status."""

@@ -1,17 +1,22 @@
-"""What a launcher is told of its agents, kept in the run's folder for those who look on."""
+"""What agents report to the launcher, written into the run's folder: status.json, and samples as metrics.jsonl."""
 
 import math
+import statistics
 import time
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from gossamer.run.folder import to_json
 from gossamer.run.status import ALIVE, DEAD, DONE, REJOINED, RUNNING, StatusFile
-from gossamer.runtime.launch.job import Report, Watcher
+from gossamer.runtime.launch.job import LaunchJob, Report, Watcher
 from gossamer.train.processes.merged_rows import age_matrix
 
 SILENCE = 10.0  # seconds without a word after which an agent of another launcher counts as dead
 EVENTS = 50  # the newest ones that are kept
+FIRST_INTERVAL = 2.0  # seconds between two samples at first
+SAMPLES_PER_RUN = 300  # later an interval is the time so far over this, so that a long run has few more samples
 
 Rows = list[dict[str, Any]]
 OnStatus = Callable[[Rows, float], None]  # the agents' rows, and the seconds since the start
@@ -104,3 +109,50 @@ def how_it_ended(report: Report) -> str:
 def is_number(value: Any) -> bool:
     """Say whether this is a number to count with: what agents report of themselves may be anything."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+class Samples:
+    """Adds a row to metrics.jsonl now and then: loss, accuracy where agents report it, ages, bytes."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path, self._next, self._step = folder / "metrics.jsonl", 0.0, -1
+
+    def take(self, rows: Rows, seconds: float) -> None:
+        """Take a sample, if it is time for one and the furthest agent has moved: one that returns may be far behind."""
+        step = max((int(row["step"]) for row in rows if is_number(row.get("step"))), default=-1)
+        if seconds < self._next or step <= self._step:
+            return
+        self._next, self._step = seconds + max(FIRST_INTERVAL, seconds / SAMPLES_PER_RUN), step
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(to_json(_sample(rows, self._step, seconds)) + "\n")
+
+
+def _sample(rows: Rows, step: int, seconds: float) -> dict[str, Any]:
+    ages = age_matrix([row.get("ages") for row in rows])
+    heard = [age for of_one in ages or [] for age in of_one if age is not None]
+    return {
+        "step": step,
+        "accuracy": _of_each(rows, "accuracy"),
+        "train_loss": _of_each(rows, "loss"),
+        "predict": _of_each(rows, "predict"),
+        "message_age": statistics.fmean(heard) if heard else None,
+        "bytes_sent": [int(row["sent"]) if is_number(row.get("sent")) else 0 for row in rows],
+        "ages": ages,
+        "seconds": round(seconds, 4),
+    }
+
+
+def _of_each(rows: Rows, name: str) -> list[float | None] | None:
+    """Return what each agent says under this name; None where none says anything."""
+    values = [float(row[name]) if is_number(row.get(name)) else None for row in rows]
+    return values if any(value is not None for value in values) else None
+
+
+def with_recorder(job: LaunchJob, watcher: Watcher) -> Watcher:
+    """Return a watcher that also writes status.json and metrics.jsonl into a launch's folder.
+
+    Of the launchers of one run, the one with agent 0 does.
+    """
+    if 0 not in job.ranks:
+        return watcher
+    return StatusRecorder(watcher, StatusFile(job.folder, steps=None), also=Samples(job.folder).take)
