@@ -6,7 +6,8 @@ import torch
 
 from gossamer.runtime.message import Stamp
 from gossamer.runtime.transport.base import KEPT, Letter, Transport
-from gossamer.runtime.transport.faults import FaultyTransport, parse_faults
+from gossamer.runtime.transport.fault_spec import parse_faults
+from gossamer.runtime.transport.faults import FaultyTransport
 
 MS = 1_000_000  # nanoseconds
 AGENTS = 4

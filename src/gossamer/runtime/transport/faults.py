@@ -23,10 +23,8 @@ import torch
 
 from gossamer.runtime.message import Stamp, checksum
 from gossamer.runtime.transport.base import KEPT, Letter, Transport, Wrapper
-from gossamer.runtime.transport.fault_spec import Chance, FaultDelay, Faults, Halt, Partition, parse_faults
+from gossamer.runtime.transport.fault_spec import Chance, FaultDelay, Faults, Halt, Partition
 from gossamer.seeding import generator
-
-__all__ = ["MOST_UNDER_WAY", "Faults", "FaultyTransport", "parse_faults"]
 
 MOST_UNDER_WAY = 64  # messages of a peer
 
@@ -67,13 +65,12 @@ class FaultyTransport(Wrapper):
         seed: int,
         clock: Callable[[], int] = time.monotonic_ns,
         *,
-        restarts: int | None = None,
+        restarts: int,
     ) -> None:
-        """Wrap a transport. An agent that was started again (`restarts`, or GOSSAMER_RESTARTS) is not halted again."""
+        """Wrap a transport. An agent that was restarted is not halted again."""
         super().__init__(inner)
         self._faults, self._rank, self._seed, self._clock = faults, rank, seed, clock
-        restarts = int(os.environ.get("GOSSAMER_RESTARTS") or 0) if restarts is None else restarts
-        self._halts = [c for c in faults.clauses if isinstance(c, Halt) and c.agent == rank and not restarts]
+        self._halts = [c for c in faults if isinstance(c, Halt) and c.agent == rank and not restarts]
         self._lines: dict[int, _FaultyLink | None] = {}  # None: a link without faults
         self._joined = clock()
         self._step: int | None = None  # before the first tick
@@ -111,7 +108,7 @@ class FaultyTransport(Wrapper):
         if peer not in self._lines:
             clauses: list[tuple[int, FaultDelay | Chance]] = []
             partitions = []
-            for place, clause in enumerate(self._faults.clauses):
+            for place, clause in enumerate(self._faults):
                 if isinstance(clause, Halt) or (clause.links and not clause.links.cover(peer, self._rank)):
                     continue
                 if isinstance(clause, Partition):
@@ -172,7 +169,7 @@ class FaultyTransport(Wrapper):
     def _survives(self, letter: Letter) -> bool:
         """Flip the bits of one byte; return whether the checksum that every message carries misses it."""
         before = checksum(letter.payload)
-        place = int(self._draw(len(self._faults.clauses), letter.stamp) * len(letter.payload))
+        place = int(self._draw(len(self._faults), letter.stamp) * len(letter.payload))
         letter.payload[place : place + 1] ^= 0xFF
         return checksum(letter.payload) == before
 
