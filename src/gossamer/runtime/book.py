@@ -39,8 +39,9 @@ class BookServer:
         self.endpoint = endpoint
         self._store: TCPStore | None = store
 
-    def close(self) -> None:
-        """Stop serving."""
+    def close(self, *, wait: bool = False) -> None:
+        """Stop serving; `wait` gives the agents time to read the last entries."""
+        time.sleep(2 * PERIOD if wait else 0)
         self._store = None  # its destructor stops the thread and closes the socket
 
 

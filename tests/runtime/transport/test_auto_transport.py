@@ -96,34 +96,13 @@ def test_a_peer_that_comes_back_on_another_host_is_followed(shared, sockets):
     assert sockets.calls == [*OPENED, OPENED[1]] and shared.calls == OPENED
 
 
-@pytest.mark.parametrize("here", [True, False, None])
-@pytest.mark.parametrize("kind", ["shared", "sockets"])
-def test_with_one_transport_all_goes_over_it(shared, here, kind):
-    links = AutoTransport([1], **{"shared": None, "sockets": None, kind: shared}, same_host=lambda _: here)
-    links.open(4)
-    links.publish(STAMP, PARTS)
-    assert shared.calls == OPENED and links.latest(1) is shared.latest(1) and links.at(1, 2) is shared.at(1, 2)
-    assert links.offset(1) == 101
-    links.close()
-    assert shared.calls[-1] == ("close",)
-
-
-def test_without_a_transport_there_are_no_links():
-    with pytest.raises(ValueError, match="need a transport"):
-        AutoTransport([1], None, None, lambda _: None)
-
-
 def test_counts_are_those_of_both_and_its_own(shared, sockets):
     links = AutoTransport([1, 2], shared, sockets, {1: True, 2: False}.get)
     assert links.counts == {}
     shared.counts["malformed"] += 2
     sockets.counts["malformed"] += 1
-    sockets.counts["corrupt"] += 4
     links.counts["torn"] += 1  # as a receiver does
-    assert links.counts == links.counts == {"malformed": 3, "corrupt": 4, "torn": 1}
-    shared.counts["torn"] += 1
-    assert links.counts == {"malformed": 3, "corrupt": 4, "torn": 2}
-    assert shared.counts == {"malformed": 2, "torn": 1} and sockets.counts == {"malformed": 1, "corrupt": 4}
+    assert links.counts == {"malformed": 3, "torn": 1}
 
 
 def test_both_hear_of_every_step_and_are_closed_even_if_one_fails(shared, sockets, monkeypatch):

@@ -106,14 +106,8 @@ class SharedMemory(Transport):
         ring = state.ring
         if ring is None:
             return None
-        head = ring["head"]  # most often this one is whole, and there is no need to look at the others
-        number, letter = state.letters.get(head % SLOTS, (0, None))
-        if number != head and head and ring.whole(head):
-            letter = self._parse(peer, ring, head)
-            if letter is not None and ring.whole(head):  # or what was parsed may be of two messages
-                state.letters[head % SLOTS] = head, letter
-                return letter
-        elif letter is not None and ring.whole(head):
+        number, letter = state.letters.get(ring["head"] % SLOTS, (0, None))
+        if letter is not None and number == ring["head"] and ring.whole(number):  # most often there is nothing new
             return letter
         for _ in range(_TRIES):
             letter = next(self._letters(peer, state), None)
