@@ -116,11 +116,6 @@ class Decoder(_Side, ABC):
 class Codec(ABC):
     """How parts are compressed; all agents of a run agree on one."""
 
-    @property
-    @abstractmethod
-    def text(self) -> str:
-        """The text from which `parse_codec` makes this codec again."""
-
     def encoder(self, kind: str, size: int, dtype: torch.dtype) -> Encoder:
         """Return an encoder with empty memory for vectors of this size; `kind` is one of KINDS."""
         sections, side, _ = self._form(kind, size, dtype)
@@ -154,10 +149,6 @@ class Cast(Codec):
 
     sent: torch.dtype | None
 
-    @property
-    def text(self) -> str:
-        return "none" if self.sent is None else "bf16"
-
     def _form(self, kind: str, size: int, dtype: torch.dtype) -> tuple[Sections, type[Encoder], type[Decoder]]:
         return ((size, self.sent or dtype),), _CastEncoder, _CastDecoder
 
@@ -188,8 +179,6 @@ class _CastDecoder(Decoder):
 @dataclass(frozen=True)
 class Int8(Codec):
     """Whole numbers from -127 to 127 and a scale for each block; what was rounded off is added to the next vector."""
-
-    text = "int8"
 
     def _form(self, kind: str, size: int, dtype: torch.dtype) -> tuple[Sections, type[Encoder], type[Decoder]]:
         return ((-(-size // BLOCK), torch.float32), (size, torch.int8)), _Int8Encoder, _Int8Decoder
@@ -228,10 +217,6 @@ class TopK(Codec):
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
             raise UserError(f"the share that topk sends must lie above 0 and be at most 1, got {self.share}; try 0.01")
-
-    @property
-    def text(self) -> str:
-        return f"topk:{str(self.share).removesuffix('.0')}"
 
     def _form(self, kind: str, size: int, dtype: torch.dtype) -> tuple[Sections, type[Encoder], type[Decoder]]:
         if kind not in KINDS:

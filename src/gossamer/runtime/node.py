@@ -86,7 +86,7 @@ class Node:
             self.senders,
             lockstep=self._lockstep,
             sends=self._sends,
-            deadline=lambda peer: deadline,
+            deadline=deadline,
         )
 
     def _arrivals(self) -> Arrivals:
@@ -181,7 +181,7 @@ class Node:
     def hurry(self) -> None:
         """Stop waiting, because the run ends."""
         if isinstance(self._transport, SimulatedDelays):
-            self._transport.hurried = lambda: True
+            self._transport.hurried = True
 
     def close(self) -> None:
         """Send what is under way; in lock step, wait until the neighbours have the last message."""

@@ -42,12 +42,18 @@ class RestartCounter:
         return dict(self._seats)
 
 
-class ScriptAgent:
+class RayAgent:
     """An actor that runs the script once. On failure the process exits, and Ray restarts the actor."""
 
-    def __init__(self, job: LaunchJob, rank: int, restarts: int, address: str, key: str | None) -> None:
+    def __init__(self, job: LaunchJob, rank: int, counter: str, key: str | None) -> None:
+        """Report to the restart counter, which is found by its name."""
+        import ray
+
+        node = ray.get_runtime_context().get_node_id()
+        places: Any = ray.get_actor(counter)
+        restarts: Any = ray.get(places.arrive.remote(rank, os.getpid(), node))
         self._job, self._rank, self._restarts = job, rank, restarts
-        self._address, self._key = address, key
+        self._address, self._key = ray.util.get_node_ip_address(), key
 
     def run(self) -> int:
         """Run the script as the main program and return 0; on failure the process exits."""
@@ -81,18 +87,6 @@ class ScriptAgent:
             os.environ["GOSSAMER_ADDRESS"] = self._address
         if self._key is not None:
             write_if_missing(Path(os.environ["GOSSAMER_KEY_FILE"]), self._key)
-
-
-class RayAgent(ScriptAgent):
-    """The actor: reports at the desk, then is an agent like any other."""
-
-    def __init__(self, job: LaunchJob, rank: int, desk: str, key: str | None) -> None:
-        import ray
-
-        context = ray.get_runtime_context()
-        place: Any = ray.get_actor(desk)
-        restarts: Any = ray.get(place.arrive.remote(rank, os.getpid(), context.get_node_id()))
-        super().__init__(job, rank, restarts, ray.util.get_node_ip_address(), key)
 
 
 def run_script(script: str) -> int:

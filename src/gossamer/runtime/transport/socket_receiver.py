@@ -2,8 +2,6 @@
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 import zmq
@@ -11,7 +9,7 @@ import zmq
 from gossamer.runtime.message import Malformed, checksum, unpack_header
 from gossamer.runtime.transport.base import KEPT, Letter
 from gossamer.runtime.transport.request_format import Answer, Ask, Echo, Envelope, Probe, pack_request, unpack_reply
-from gossamer.runtime.transport.zmq_sockets import Context, Sizes, Socket, asking_socket, receive, unlock
+from gossamer.runtime.transport.zmq_sockets import Context, Sizes, Socket, SocketAgent, asking_socket, receive, unlock
 
 ASK_AGAIN = 2.0  # seconds after which a request may have been lost with its connection
 UNCONNECTED = 5.0  # seconds after which to connect anew: ZeroMQ gives up on a server that spoke nonsense
@@ -45,22 +43,10 @@ class ClockOffset:
         return min(samples)[1] if samples else None
 
 
-@dataclass(frozen=True)
-class Identity:
-    """The asking agent."""
-
-    rank: int
-    num_agents: int
-    run: bytes
-    key: bytes | None
-    in_order: bool
-    clock: Callable[[], int]
-
-
 class SocketReceiver:
     """The link to one peer; only `letters` and `offset` may be read outside the sockets' thread."""
 
-    def __init__(self, peer: int, me: Identity, counts: Counter[str]) -> None:
+    def __init__(self, peer: int, me: SocketAgent, counts: Counter[str]) -> None:
         self.letters: tuple[Letter, ...] = ()  # replaced as a whole, so that other threads can read it
         self.offset = ClockOffset()
         self.endpoint: str | None = None

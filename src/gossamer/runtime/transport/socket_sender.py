@@ -6,7 +6,6 @@ the next answer only after the last; a stopped one asks for nothing.
 
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import zmq
@@ -16,14 +15,13 @@ from gossamer.runtime.transport.request_format import (
     Answer,
     Ask,
     Echo,
-    Envelope,
     Order,
     Probe,
     pack_reply,
     unpack_request,
 )
 from gossamer.runtime.transport.sent_messages import Loan, SentMessages
-from gossamer.runtime.transport.zmq_sockets import Sizes, Socket, rank_of, receive
+from gossamer.runtime.transport.zmq_sockets import Sizes, Socket, SocketAgent, rank_of, receive
 
 MOST_AT_ONCE = 64  # requests that are read before everything else has its turn
 
@@ -42,18 +40,8 @@ class _Asker:
 class SocketSender:
     """The pending requests of all peers; used by the sockets' thread only."""
 
-    def __init__(
-        self,
-        socket: Socket,
-        me: Envelope,
-        incarnation: int,
-        num_agents: int,
-        locked: bool,
-        clock: Callable[[], int],
-        counts: Counter[str],
-    ) -> None:
-        self._socket, self._me, self._incarnation = socket, me, incarnation
-        self._num_agents, self._locked, self._clock, self._counts = num_agents, locked, clock, counts
+    def __init__(self, socket: Socket, me: SocketAgent, counts: Counter[str]) -> None:
+        self._socket, self._me, self._counts = socket, me, counts
         self._askers: dict[int, _Asker] = {}
 
     def receive(self) -> None:
@@ -64,7 +52,7 @@ class SocketSender:
             except zmq.Again:
                 return
             try:
-                self._take(frames, self._clock())
+                self._take(frames, self._me.clock())
             except Malformed:
                 self._counts["malformed"] += 1
 
@@ -73,11 +61,11 @@ class SocketSender:
             raise Malformed("a request of another number of frames")
         between, request = unpack_request(frames[1].bytes)
         peer = between.sender
-        if between.run != self._me.run or between.receiver != self._me.receiver:
+        if between.run != self._me.run or between.receiver != self._me.rank:
             raise Malformed("a request for somebody else")
-        if peer >= self._num_agents or peer == self._me.receiver:
+        if peer >= self._me.num_agents or peer == self._me.rank:
             raise Malformed("a request from nobody")
-        if self._locked and rank_of(frames[1]) != peer:
+        if self._me.key is not None and rank_of(frames[1]) != peer:
             raise Malformed("a request in the name of another agent")
         connection = frames[0].bytes
         if isinstance(request, Probe):
@@ -91,7 +79,7 @@ class SocketSender:
             asker.loan.arrived = True
 
     def _echo(self, connection: bytes, probe: Probe, arrived: int) -> None:
-        echo = pack_reply(Echo(probe.sent, arrived, self._clock(), self._incarnation))
+        echo = pack_reply(Echo(probe.sent, arrived, self._me.clock(), self._me.incarnation))
         try:
             self._socket.send_multipart([connection, echo], zmq.NOBLOCK)
         except zmq.ZMQError:
@@ -99,7 +87,7 @@ class SocketSender:
 
     def answer(self, sent: SentMessages) -> None:
         """Answer all requests for which there is a message."""
-        patience = Sizes(sent.length, self._num_agents).patience
+        patience = Sizes(sent.length, self._me.num_agents).patience
         for asker in self._askers.values():
             ask = asker.ask
             if ask is None:
@@ -119,7 +107,9 @@ class SocketSender:
         if asker.ask is not None and asker.ask.newer_than is not None and asker.ask.newer_than >= newest:
             return True
         try:  # an echo to no probe, which a peer that is still there drops
-            self._socket.send_multipart([asker.connection, pack_reply(Echo(0, 0, 0, self._incarnation))], zmq.NOBLOCK)
+            self._socket.send_multipart(
+                [asker.connection, pack_reply(Echo(0, 0, 0, self._me.incarnation))], zmq.NOBLOCK
+            )
         except zmq.Again:
             return False
         except zmq.ZMQError:

@@ -22,11 +22,11 @@ from gossamer.errors import UserError
 from gossamer.runtime.addresses import bindable, connectable, joined
 from gossamer.runtime.message import Stamp
 from gossamer.runtime.transport.base import Letter, Transport
-from gossamer.runtime.transport.request_format import Envelope, run_digest
+from gossamer.runtime.transport.request_format import run_digest
 from gossamer.runtime.transport.sent_messages import SentMessages
-from gossamer.runtime.transport.socket_receiver import Identity, SocketReceiver
+from gossamer.runtime.transport.socket_receiver import SocketReceiver
 from gossamer.runtime.transport.socket_sender import SocketSender
-from gossamer.runtime.transport.zmq_sockets import Admission, Context, Sizes, answering_socket, lock
+from gossamer.runtime.transport.zmq_sockets import Admission, Context, Sizes, SocketAgent, answering_socket, lock
 from gossamer.shapes import Tensor
 
 TICK = 0.1  # seconds after which the thread looks at its deadlines, when nothing happens
@@ -95,7 +95,7 @@ class Sockets(Transport):
         host = bindable(address, key)
         self._key, self._where, self._num_agents = key, where, num_agents
         self._sent: SentMessages | None = None
-        me = Identity(rank, num_agents, run_digest(run), key, in_order, clock)
+        me = SocketAgent(rank, num_agents, incarnation, run_digest(run), key, in_order, clock)
         self._peers = {peer: SocketReceiver(peer, me, self.counts) for peer in range(num_agents) if peer != rank}
         self._context: Context = zmq.Context()
         self._door = None if key is None else Admission(self._context, key, rank, num_agents)
@@ -103,10 +103,7 @@ class Sockets(Transport):
         if key is not None:
             lock(self._socket, key, rank)
         self.endpoint = self._bind(host)
-        envelope = Envelope(me.run, rank, rank)
-        self._answering = SocketSender(
-            self._socket, envelope, incarnation, num_agents, key is not None, clock, self.counts
-        )
+        self._sender = SocketSender(self._socket, me, self.counts)
         self._look_up_at = 0.0
         self._poller = zmq.Poller()
         self._bell = Bell()
@@ -191,45 +188,45 @@ class Sockets(Transport):
         if self._door is not None and self._door.socket in ready and not self._door.answer():
             self.counts["refused"] += 1
         if self._socket in ready:
-            self._answering.receive()
+            self._sender.receive()
         if self._sent is None:
             return
-        self._answering.answer(self._sent)
-        if self._flushing and self._answering.all_have(self._sent.newest):
+        self._sender.answer(self._sent)
+        if self._flushing and self._sender.all_have(self._sent.newest):
             self._served.set()
         now = time.monotonic()
         if now >= self._look_up_at:
             self._look_up_at = now + LOOK_UP
             self._look_up(Sizes(self._sent.length, self._num_agents))
-        for asking in self._peers.values():
-            if asking.socket is not None:
-                if ready.get(asking.socket, 0) & zmq.POLLIN:
-                    asking.receive()
-                unsent = asking.send_due(time.monotonic())
-                self._poller.register(asking.socket, zmq.POLLIN | zmq.POLLOUT if unsent else zmq.POLLIN)
+        for receiver in self._peers.values():
+            if receiver.socket is not None:
+                if ready.get(receiver.socket, 0) & zmq.POLLIN:
+                    receiver.receive()
+                unsent = receiver.send_due(time.monotonic())
+                self._poller.register(receiver.socket, zmq.POLLIN | zmq.POLLOUT if unsent else zmq.POLLIN)
 
     def _look_up(self, sizes: Sizes) -> None:
         """Follow peers to where they are now, and connect anew to those that were lost."""
-        for peer, asking in self._peers.items():
+        for peer, receiver in self._peers.items():
             endpoint = self._where(peer)
             if endpoint is not None and not connectable(endpoint, self._key):
                 self.counts["refused"] += 1
                 endpoint = None
-            if endpoint == asking.endpoint and not asking.is_lost(time.monotonic()):
+            if endpoint == receiver.endpoint and not receiver.is_lost(time.monotonic()):
                 continue
-            if asking.socket is not None:
-                self._poller.unregister(asking.socket)
-                asking.disconnect()
+            if receiver.socket is not None:
+                self._poller.unregister(receiver.socket)
+                receiver.disconnect()
             if endpoint is not None:
                 try:
-                    asking.connect(self._context, sizes, endpoint)
+                    receiver.connect(self._context, sizes, endpoint)
                 except zmq.ZMQError:  # no address after all; the other peers are not to blame
                     self.counts["refused"] += 1
 
     def _shut(self) -> None:
         """Close the server before its door, so that no client slips in."""
-        for asking in self._peers.values():
-            asking.disconnect()
+        for receiver in self._peers.values():
+            receiver.disconnect()
         self._socket.close(linger=0)
         if self._door is not None:
             self._door.socket.close(linger=0)

@@ -8,6 +8,7 @@ With the run's key, ZeroMQ admits the CURVE keys of this run's agents and no oth
 reads anything of a client, and tags all that the client sends with its agent: no agent can pass for another.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import zmq
@@ -43,6 +44,19 @@ class Sizes:
     def patience(self) -> float:
         """Return the seconds after which a message that was sent and did not arrive is lost."""
         return PATIENCE + self.length / SLOWEST_LINK
+
+
+@dataclass(frozen=True)
+class SocketAgent:
+    """This agent, as both sides of its links know it."""
+
+    rank: int
+    num_agents: int
+    incarnation: int
+    run: bytes  # see run_digest
+    key: bytes | None
+    in_order: bool
+    clock: Callable[[], int]
 
 
 def _tune(socket: Socket, queue: int) -> None:
