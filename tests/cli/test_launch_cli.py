@@ -139,9 +139,9 @@ def test_ages_are_recorded_in_one_file(command, folder):
     ("arguments", "words"),
     [
         (("--agents", 2, "missing.py"), "there is no script 'missing.py'"),
-        (("script.py",), "nothing says how many agents to start"),
+        (("script.py",), "the number of agents is missing"),
         (("--agents", "two", "script.py"), "agents must be a whole number, got 'two'"),
-        (("--agents", 0, "script.py"), "nothing says how many agents"),
+        (("--agents", 0, "script.py"), "the number of agents is missing"),
         (("--agents", 3, "--network", "ring:4", "script.py"), "'ring:4' has 4 agents but the run has 3"),
         (("--agents", 2, "--compress", "zip", "script.py"), "unknown compression 'zip'"),
         (("--agents", 2, "--faults", "rain", "script.py"), "unknown fault 'rain'"),

@@ -121,7 +121,7 @@ def test_ctrl_c_saves_and_resume_goes_on(tmp_path, capsys):
     [
         (["--lockstep"], "add --engine processes"),
         (["--engine", "threads"], "choose one of: processes, simulator"),
-        (["--engine", "processes", "--precision", "bf16"], "precision=bf16 is the simulator's"),
+        (["--engine", "processes", "--precision", "bf16"], "precision=bf16 needs the simulator"),
         (["--engine", "processes", "--faults", "delay:fast"], "delay"),
         (["--engine", "processes", "--compress", "zip"], "unknown"),
         (["--engine", "processes", "--transport", "pigeon"], "choose one of: auto, shared, sockets"),

@@ -187,7 +187,7 @@ def make_launch(
 
 def _agents(values: dict[str, Any]) -> int:
     if "network" not in values:
-        raise UserError("nothing says how many agents to start; give --agents 4 or --network clusters:3,5")
+        raise UserError("the number of agents is missing; give --agents 4 or --network clusters:3,5")
     return make_network(values["network"]).num_agents
 
 
@@ -250,16 +250,16 @@ def _is_ours_to_serve(run: Run) -> bool:
 
 
 def _run(made: Launch, view: View, resources: Resources | None, *, torchrun: bool) -> Report:
-    told = with_recorder(made.job, view)
+    watcher = with_recorder(made.job, view)
     with Interrupt() as interrupt, view.shown():
         if resources is not None:
-            report = run_on_ray(made.job, told, resources, interrupt)
+            report = run_on_ray(made.job, watcher, resources, interrupt)
         elif torchrun:
-            report = Launcher(made.job, told, command=torchrun_command, restarts=0).run(interrupt)
+            report = Launcher(made.job, watcher, command=torchrun_command, restarts=0).run(interrupt)
         else:
-            report = Launcher(made.job, told).run(interrupt)
-    if isinstance(told, StatusRecorder):
-        told.end(how_it_ended(report))
+            report = Launcher(made.job, watcher).run(interrupt)
+    if isinstance(watcher, StatusRecorder):
+        watcher.end(how_it_ended(report))
     return report
 
 
@@ -291,9 +291,9 @@ def _end(made: Launch, report: Report, *, quiet: bool) -> None:
         print(f"gossamer: {report.hopeless}", file=sys.stderr)
         raise typer.Exit(1)
     if report.failed:
-        who = ", ".join(str(one.rank) for one in report.failed)
+        ranks = ", ".join(str(one.rank) for one in report.failed)
         log = folder / f"agent-{report.failed[0].rank}.log"
-        what = f"agent{'s' if len(report.failed) > 1 else ''} {who} of {count} failed"
+        what = f"agent{'s' if len(report.failed) > 1 else ''} {ranks} of {count} failed"
         print(f"gossamer: {what}; see {log}", file=sys.stderr)
         raise typer.Exit(1)
     if not quiet:

@@ -1,4 +1,4 @@
-"""Traces of message ages: one file an agent, joined into one that `--delay trace:FILE` replays."""
+"""Traces of message ages: one file per agent, joined into one that `--delay trace:FILE` replays."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -122,7 +122,7 @@ class Book:
         if not self._closed.is_set():
             self._closed.set()
             self._news.set()
-            self._line.thread.join(seconds)  # which posts once more
+            self._line.thread.join(seconds)  # it posts once more
             self._supervisor.join(seconds)
 
     def _supervise(self) -> None:
@@ -190,7 +190,7 @@ class _BookLine:
 
     def __init__(self, book: Book, name: str) -> None:
         self._book = book
-        self.progress = time.monotonic()  # when the last look at the book was completed, or had failed
+        self.progress = time.monotonic()  # when the last look at the book ended or failed
         self.ready = False
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
 

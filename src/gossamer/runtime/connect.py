@@ -28,12 +28,12 @@ class Connection:
     book: "Book | None"
     server: "BookServer | None"  # of the book, where this agent serves it
     run: Run
-    address: Mapping[str, Any]  # as the others know it; the incarnation in it is the time at which this agent came
+    address: Mapping[str, Any]  # its entry in the book; the incarnation is the time at which this agent started
 
     def has_left(self, peer: int) -> bool:
         """Say whether a peer has finished since this agent started; an older entry may be of an earlier run.
 
-        Two hosts' clocks may differ: a peer that seems to have left before this agent came counts as being there.
+        Two hosts' clocks may differ: a peer that seems to have left before this agent started counts as present.
         """
         left = _address(self.book, peer).get("left")
         return isinstance(left, int) and left > self.address["incarnation"]

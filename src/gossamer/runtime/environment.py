@@ -92,9 +92,11 @@ class Run:
                 raise UserError(f"{name} must be {least} or more, got {getattr(self, name)}")
         if self.rank >= self.agents:
             last = self.agents - 1
-            raise UserError(f"rank {self.rank} is none of {self.agents} agents; ranks are numbered 0 to {last}")
+            raise UserError(f"rank must lie between 0 and {last} with {self.agents} agents, got {self.rank}")
         if not RUN_ID.fullmatch(self.run):
-            raise UserError(f"run '{self.run}' must be 1 to 40 small letters, digits and dashes; try {self._tidy}")
+            raise UserError(
+                f"run '{self.run}' must be 1 to 40 small letters, digits and dashes; try {to_run_id(self.run)}"
+            )
         if isinstance(self.deadline, int):
             object.__setattr__(self, "deadline", float(self.deadline))
         if self.deadline != "auto" and not (isinstance(self.deadline, float) and 0 < self.deadline < math.inf):
@@ -112,10 +114,6 @@ class Run:
                 f"address {self.address} can be reached from other machines, and the run has no key; name a file of "
                 "64 hex digits with mode 600 (openssl rand -hex 32) in GOSSAMER_KEY_FILE or --key-file"
             )
-
-    @property
-    def _tidy(self) -> str:
-        return to_run_id(self.run)
 
     def to_environment(self) -> dict[str, str]:
         """Return the variables from which `read_environment` makes the same run, without defaults."""

@@ -47,7 +47,7 @@ class OwnPast:
             self._drift = Drift(self._rings["x"])
 
     def push(self, step: int, vectors: Mapping[str, Float[Tensor, "1 _"]]) -> None:
-        """Keep what is sent at this iteration."""
+        """Keep the vectors of this iteration."""
         self._first = step if self._first is None else self._first
         for name, ring in self._rings.items():
             ring.push(step, vectors[name])
@@ -165,7 +165,7 @@ class InboxMaker:
         ).to(self.place.share)
 
     def _current_links(self, reliable: Bool[Tensor, " n"]) -> Bool[Tensor, "all all"]:
-        """Return the current links: the own as seen, a neighbour's as it reports, all others.
+        """Return the current links: its own as measured, a neighbour's as reported, and all the others.
 
         The clipping weights of a link depend on how many current links both of its ends have.
         """

@@ -21,7 +21,7 @@ MOST_AGENTS = 65_536
 
 
 class Malformed(ValueError):
-    """Bytes that are no message of this run."""
+    """Bytes that are not a message of this run."""
 
 
 class Stamp(NamedTuple):
@@ -49,7 +49,7 @@ def checksum(payload: Tensor) -> int:
 
 
 def pack_header(stamp: Stamp, num_agents: int, length: int, total: int = 0) -> bytes:
-    """Return the header, with one bit an agent for those heard."""
+    """Return the header, with one bit per agent for `heard`."""
     fixed = _HEADER.pack(
         MAGIC,
         VERSION,
@@ -89,7 +89,7 @@ def unpack_header(header: bytes | memoryview, num_agents: int) -> tuple[Stamp, i
 def _agents_of(bitmap: bytes, num_agents: int) -> frozenset[int]:
     bits = int.from_bytes(bitmap, "little")
     if bits >> num_agents:
-        raise Malformed("a header that names agents who are not there")
+        raise Malformed("a header that names agents outside of the run")
     return frozenset(agent for agent in range(num_agents) if bits >> agent & 1)
 
 

@@ -25,7 +25,7 @@ from gossamer.shapes import Float, Tensor
 from gossamer.state.checkpoint import part_of
 
 POLL = 0.002  # seconds between two looks while an agent waits to begin
-MOST_STEPS = 2**40  # an iteration beyond is no iteration
+MOST_STEPS = 2**40  # a larger iteration is not valid
 FAREWELL = 10.0  # seconds that an agent stays for neighbours that have not taken its last message
 LOCKSTEP_DEADLINE = 30.0  # seconds that a neighbour is waited for in lock step
 
@@ -137,7 +137,7 @@ class Node:
         self._transport.tick(t)
         held = self.received.receive(self._transport, self._clock)
         if isinstance(self._transport, SimulatedDelays) and self._lockstep:
-            self._inbox.everyone = self._transport.ages  # which each agent can draw for all
+            self._inbox.everyone = self._transport.ages  # drawn for all agents from the shared seed
         inbox, weights = self._inbox.make(t, vectors, held)
         previous = self._past.previous(t)
         if previous is not None or sent:
@@ -184,7 +184,7 @@ class Node:
             self._transport.hurried = True
 
     def close(self) -> None:
-        """Send what is under way; in lock step, wait until the neighbours have the last message."""
+        """Send pending messages; in lock step, wait until the neighbours have the last one."""
         self._publisher.close()
         if self._lockstep:
             self._transport.flush(FAREWELL)

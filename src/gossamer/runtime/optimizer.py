@@ -169,7 +169,7 @@ class Decentralized(_Light):
         return self._v
 
     def _adopt(self) -> bool:
-        """Take a neighbour's newest state and go on at its iteration; say whether one was found."""
+        """Take a neighbour's newest state and iteration; say whether one was found."""
         found = self.node.newest_state(REJOIN_WAIT)
         if found is not None:
             x, step = found

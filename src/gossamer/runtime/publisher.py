@@ -112,6 +112,6 @@ class _FromGpu:
                 self._filled.task_done()
 
     def close(self) -> None:
-        """Stop the thread after what is under way."""
+        """Stop the thread after the pending messages."""
         self._filled.put(None)
         self._thread.join(timeout=5)

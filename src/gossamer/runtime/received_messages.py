@@ -23,7 +23,7 @@ class StepClock:
     """The times of this agent's last snapshots, to tell a neighbour's age in own iterations."""
 
     def __init__(self, depth: int) -> None:
-        self._depth = depth  # iterations that are kept elsewhere; one time more tells what is older than all of them
+        self._depth = depth  # iterations that are kept elsewhere; one more time shows which messages are older
         self._steps: deque[tuple[int, int]] = deque(maxlen=depth + 1)  # (time, iteration), rising
 
     def clear(self) -> None:
@@ -54,7 +54,7 @@ class _Neighbour:
 
     reader: PayloadReader
     rows: Mapping[str, Float[Tensor, " _"]]
-    order: tuple[int, int] = (-1, -1)  # of the message that the rows hold; below all others before the first
+    order: tuple[int, int] = (-1, -1)  # of the message in the rows; lower than any other before the first one
     shown: bool = False  # whether the transport has it now
     taken: int = 0  # when it was taken, on the sender's clock
     sequence: int = -1

@@ -62,7 +62,7 @@ def read_slurm(environ: Mapping[str, str]) -> dict[str, Any]:
     nodes = expand_nodes(environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST") or "")
     first = nodes[0] if nodes else environ.get("SLURM_LAUNCH_NODE_IPADDR")
     if not first:
-        raise UserError("SLURM_JOB_NODELIST is not set, so nobody knows where agent 0 is; set GOSSAMER_BOOK")
+        raise UserError("SLURM_JOB_NODELIST is not set, so the address of agent 0 is unknown; set GOSSAMER_BOOK")
     found = {
         "rank": _whole(environ, "SLURM_PROCID"),
         "agents": agents,

@@ -139,10 +139,13 @@ def test_a_script_ends_with_the_status_that_python_would_end_with(tmp_path, caps
     assert ("words" in capsys.readouterr().err) == ("words" in body)
 
 
-def test_the_desk_counts_how_often_an_agent_was_started_before():
-    desk = RestartCounter()
-    assert [desk.arrive(3, pid, "here") for pid in (10, 11, 12)] == [0, 1, 2] and desk.arrive(0, 13, "there") == 0
-    assert {rank: (seat.pid, seat.node) for rank, seat in desk.seats().items()} == {3: (12, "here"), 0: (13, "there")}
+def test_the_counter_counts_how_often_an_agent_was_started_before():
+    counter = RestartCounter()
+    assert [counter.arrive(3, pid, "here") for pid in (10, 11, 12)] == [0, 1, 2] and counter.arrive(0, 13, "there") == 0
+    assert {rank: (place.pid, place.node) for rank, place in counter.places().items()} == {
+        3: (12, "here"),
+        0: (13, "there"),
+    }
 
 
 def test_a_key_is_written_for_its_owner_alone_and_never_over_another(tmp_path):

@@ -217,7 +217,7 @@ def replies_gone_wrong(draw, number):
 
 @others_draw
 def test_nonsense_from_servers_is_counted_and_nothing_of_it_is_held(monkeypatch):
-    monkeypatch.setattr(socket_receiver, "AFTER_NONSENSE", 0.0)
+    monkeypatch.setattr(socket_receiver, "AFTER_MALFORMED", 0.0)
     monkeypatch.setattr(socket_receiver, "ASK_AGAIN", 60.0)  # one request for each reply, however slow this is
     with asked_by_agent() as (agent, server):
         state = [next_ask(server)]

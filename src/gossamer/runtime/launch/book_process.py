@@ -18,9 +18,9 @@ from gossamer.runtime.keys import read_key
 from gossamer.runtime.launch.child_processes import dies_with
 from gossamer.runtime.launch.job import LaunchJob, without_run
 
-PATIENCE = 60.0  # seconds for the book to say where it is: it imports torch, from a slow disk perhaps
+PATIENCE = 60.0  # seconds for the book to print its endpoint: it imports torch, perhaps from a slow disk
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
-NO_AGENT = -1  # a launcher posts nothing
+NO_AGENT = -1  # the rank of a launcher, which posts nothing
 LAST_LOOK = 1.0  # seconds for an agent's last post to arrive
 
 Command = Callable[[str, int], list[str]]
@@ -125,8 +125,8 @@ class AgentStatuses:
 
     def newest(self) -> dict[int, dict[str, Any]]:
         """Return the last statuses by rank, without agents that never posted."""
-        said = {rank: self._book.read(f"status/{rank}") for rank in self._ranks}
-        return {rank: status for rank, status in said.items() if status is not None}
+        posted = {rank: self._book.read(f"status/{rank}") for rank in self._ranks}
+        return {rank: status for rank, status in posted.items() if status is not None}
 
     def settle(self, ended: Iterable[int]) -> None:
         """Wait a moment for the last posts of agents that have finished."""

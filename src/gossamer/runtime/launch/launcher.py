@@ -180,11 +180,11 @@ class Launcher:
         return report
 
     def _serve_others(self, stop: Callable[[], object]) -> None:
-        """Serve the book while agents elsewhere train: a restarted one finds the others in it."""
+        """Serve the book while agents of other launchers train: a restarted agent needs it to find the others."""
         own, news, before = set(self.job.ranks), time.monotonic(), None
         while self._book is not None and self._statuses is not None and not stop():
-            there = {rank: said.get("step") for rank, said in self._statuses.newest().items() if not said.get("done")}
-            there = {rank: step for rank, step in there.items() if rank not in own}
+            others = {rank: posted for rank, posted in self._statuses.newest().items() if rank not in own}
+            there = {rank: posted.get("step") for rank, posted in others.items() if not posted.get("done")}
             if there != before:
                 news, before = time.monotonic(), there
             if not there or time.monotonic() - news > SILENCE:
@@ -198,12 +198,12 @@ class Launcher:
         own = {agent.rank: agent for agent in self._agents}
         rows = []
         for rank in range(self.job.run.agents):
-            said = statuses.get(rank, {})
-            row = {"restarts": 0, **said, "rank": rank, "state": "elsewhere"}
+            posted = statuses.get(rank, {})
+            row = {"restarts": 0, **posted, "rank": rank, "state": "elsewhere"}
             if rank in own:
                 row["state"] = own[rank].state
-                row["restarts"] = max(own[rank].starts - 1, int(said.get("restarts") or 0))
-            elif said.get("done"):
+                row["restarts"] = max(own[rank].starts - 1, int(posted.get("restarts") or 0))
+            elif posted.get("done"):
                 row["state"] = "done"
             rows.append(row)
         return rows

@@ -17,7 +17,7 @@ from gossamer.runtime.launch.job import LaunchJob
 
 @dataclass(frozen=True)
 class AgentPlace:
-    """The current place of an agent."""
+    """The process and machine of an agent."""
 
     pid: int
     node: str  # Ray's name of the machine
@@ -28,18 +28,18 @@ class RestartCounter:
     """An actor that counts restarts: Ray restarts a dead actor without telling it how often."""
 
     def __init__(self) -> None:
-        self._seats: dict[int, AgentPlace] = {}
+        self._places: dict[int, AgentPlace] = {}
 
     def arrive(self, rank: int, pid: int, node: str) -> int:
         """Note that an agent has started; return its restarts so far."""
-        before = self._seats.get(rank)
+        before = self._places.get(rank)
         restarts = 0 if before is None else before.restarts + 1
-        self._seats[rank] = AgentPlace(pid, node, restarts)
+        self._places[rank] = AgentPlace(pid, node, restarts)
         return restarts
 
-    def seats(self) -> dict[int, AgentPlace]:
+    def places(self) -> dict[int, AgentPlace]:
         """Return where all agents are."""
-        return dict(self._seats)
+        return dict(self._places)
 
 
 class RayAgent:
@@ -57,7 +57,7 @@ class RayAgent:
 
     def run(self) -> int:
         """Run the script as the main program and return 0; on failure the process exits."""
-        self._take_place()
+        self._prepare()
         script = str(self._job.script)
         sys.argv = [script, *self._job.arguments]
         sys.path.insert(0, str(self._job.script.parent))
@@ -68,7 +68,7 @@ class RayAgent:
             os._exit(status)
         return 0
 
-    def _take_place(self) -> None:
+    def _prepare(self) -> None:
         """Set the environment, and send all output to the agent's log."""
         folder = self._job.folder
         folder.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ class RayAgent:
         os.close(log)
         for name, number in (("stdout", 1), ("stderr", 2)):
             setattr(sys, name, os.fdopen(number, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False))
-        for name in VARIABLES:  # of a run around the launcher
+        for name in VARIABLES:  # of a run that the launcher is part of
             os.environ.pop(name, None)
         os.environ.update(self._job.agent(self._rank, self._restarts).to_environment())
         if not is_loopback(self._job.run.address):  # which is the driver's

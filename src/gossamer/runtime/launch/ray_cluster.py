@@ -115,8 +115,8 @@ class RayLauncher:
         self._exits: dict[int, int | None] = dict.fromkeys(job.ranks)
         self._actors: list[Any] = []
         self._group: Any = None
-        self._desk: Any = None
-        self._seats: dict[int, AgentPlace] = {}
+        self._counter: Any = None
+        self._places: dict[int, AgentPlace] = {}
         self._statuses: AgentStatuses | None = None
 
     def run(self, stop: Callable[[], object] = lambda: None) -> Report:
@@ -140,7 +140,7 @@ class RayLauncher:
                 self._clean(ray, book)
         statuses = self._statuses.newest() if self._statuses else {}
         for rank, status in self._exits.items():
-            restarts = self._seats[rank].restarts if rank in self._seats else 0
+            restarts = self._places[rank].restarts if rank in self._places else 0
             report.outcomes.append(AgentOutcome(rank, status, restarts, statuses.get(rank)))
         report.seconds = time.monotonic() - begun
         return report
@@ -169,17 +169,17 @@ class RayLauncher:
 
         share = self._resources.of_one()
         self._group = placement_group([share] * len(self.job.ranks), strategy=self._resources.placement)
-        begun, told = time.monotonic(), False
+        begun, announced = time.monotonic(), False
         while not self._group.wait(timeout_seconds=1):
             if stop():
                 return {}
-            if not told and time.monotonic() - begun > 10:
-                told = True
+            if not announced and time.monotonic() - begun > 10:
+                announced = True
                 self.watcher.event(f"waiting for the cluster to have {len(self.job.ranks)} times {share}")
         key = None if self.job.run.key_file is None else Path(self.job.run.key_file).read_text(encoding="ascii")
         # Agents find it by name: Ray might lose an argument that it needs to start one again.
         name = f"gossamer-{self.job.run.run}"
-        self._desk = (
+        self._counter = (
             ray.remote(RestartCounter).options(name=name, num_cpus=0, max_restarts=-1, max_task_retries=-1).remote()
         )
         references = {}
@@ -219,7 +219,7 @@ class RayLauncher:
         try:
             self._exits[rank] = int(ray.get(reference))
             self._states[rank] = "done"
-            # The process ends in order, as a script's does: agents say goodbye when Python ends.
+            # The process ends as a script's does: agents leave the run when Python ends.
             self._actors[self.job.ranks.index(rank)].__ray_terminate__.options(max_task_retries=0).remote()
         except Exception as error:  # what Ray raises when an actor has died for good, or could not be made
             self._exits[rank], self._states[rank] = 1, "failed"
@@ -229,27 +229,27 @@ class RayLauncher:
 
     def _look(self, ray: Any, book: BookProcess | None, patience: float) -> None:
         """Report restarts of agents and book."""
-        before = self._seats
-        self._find_seats(ray, patience)
-        for rank, seat in self._seats.items():
-            if seat.restarts > (before[rank].restarts if rank in before else 0):
-                number = f"restart {seat.restarts} of {self.job.max_restarts}"
+        before = self._places
+        self._find_places(ray, patience)
+        for rank, place in self._places.items():
+            if place.restarts > (before[rank].restarts if rank in before else 0):
+                number = f"restart {place.restarts} of {self.job.max_restarts}"
                 self.watcher.event(f"agent {rank} had died and was started again by Ray ({number})")
         if book is not None and book.look():
             self.watcher.event("the address book had died and was started again")
         self.watcher.status(self.rows())
 
-    def _find_seats(self, ray: Any, patience: float) -> None:
-        if self._desk is not None:
-            with contextlib.suppress(ray.exceptions.RayError):  # the desk may be restarting
-                self._seats = ray.get(self._desk.seats.remote(), timeout=patience)
+    def _find_places(self, ray: Any, patience: float) -> None:
+        if self._counter is not None:
+            with contextlib.suppress(ray.exceptions.RayError):  # the counter may be restarting
+                self._places = ray.get(self._counter.places.remote(), timeout=patience)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row an agent, as `Launcher.rows` does."""
         statuses = self._statuses.newest() if self._statuses else {}
         rows = []
         for rank in range(self.job.run.agents):
-            restarts = self._seats[rank].restarts if rank in self._seats else 0
+            restarts = self._places[rank].restarts if rank in self._places else 0
             state = self._states.get(rank, "elsewhere")
             rows.append({"rank": rank, **statuses.get(rank, {}), "state": state, "restarts": restarts})
         return rows
@@ -258,24 +258,24 @@ class RayLauncher:
         """Send SIGTERM to every agent that runs, wherever that is, and give them time."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        self._find_seats(ray, FINAL)
+        self._find_places(ray, FINAL)
         here = ray.get_runtime_context().get_node_id()
-        for seat in self._seats.values():
-            if seat.node == here:
-                send_signal(seat.pid, signal.SIGTERM)
+        for place in self._places.values():
+            if place.node == here:
+                send_signal(place.pid, signal.SIGTERM)
             else:
-                there = NodeAffinitySchedulingStrategy(seat.node, soft=True)
+                there = NodeAffinitySchedulingStrategy(place.node, soft=True)
                 ray.remote(send_signal).options(num_cpus=0, scheduling_strategy=there).remote(
-                    seat.pid, int(signal.SIGTERM)
+                    place.pid, int(signal.SIGTERM)
                 )
         deadline = time.monotonic() + FINAL / 2
-        while _alive(self._seats, here) and time.monotonic() < deadline:
+        while _alive(self._places, here) and time.monotonic() < deadline:
             time.sleep(0.05)
 
     def _clean(self, ray: Any, book: BookProcess | None) -> None:
         from ray.util.placement_group import remove_placement_group
 
-        for actor in (*self._actors, *([] if self._desk is None else [self._desk])):
+        for actor in (*self._actors, *([] if self._counter is None else [self._counter])):
             with contextlib.suppress(ray.exceptions.RayError):
                 ray.kill(actor, no_restart=True)
         if self._group is not None:
@@ -288,12 +288,12 @@ class RayLauncher:
         remove_shared_memory(self.job.run.run)
 
 
-def _alive(seats: dict[int, AgentPlace], here: str) -> bool:
+def _alive(places: dict[int, AgentPlace], here: str) -> bool:
     """Say whether an agent on this machine still runs."""
-    return any(seat.node == here and Path(f"/proc/{seat.pid}").exists() for seat in seats.values())
+    return any(place.node == here and Path(f"/proc/{place.pid}").exists() for place in places.values())
 
 
 def run_on_ray(job: LaunchJob, watcher: Watcher, resources: Resources, stop: Callable[[], object]) -> Report:
-    """Run a job's agents on Ray, whose processes have another folder than this one as their present folder."""
+    """Run a job's agents on Ray, with absolute paths, since Ray's processes have another working folder."""
     absolute = dataclasses.replace(job, folder=job.folder.resolve(), script=job.script.resolve())
     return RayLauncher(absolute, watcher, resources).run(stop)

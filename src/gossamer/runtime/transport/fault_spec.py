@@ -13,7 +13,7 @@ groups, both ways. Where several delays are for one link, a message waits until 
 agents:
 
     partition:0,1/2,3@5s..8s   agents of different groups hear nothing of each other from second 5 to second 8 after
-                               they joined; `@100..200` in iterations; for ever without; others hear everyone
+                               they joined; `@100..200` in iterations; without it, for ever; agents in no group hear all
     kill:2@100                 agent 2 kills itself when it reaches iteration 100
     stop:1@100,5s              agent 1 stops when it reaches iteration 100 and goes on 5 s later
 """

@@ -1,6 +1,6 @@
 """Faults and delays on top of a real transport, for tests and experiments; fault_spec.py lists them.
 
-All happens at the receiver: an agent publishes as ever, and each neighbour sees what the faults leave. The fate of
+Faults act at the receiver: an agent publishes as usual, and each neighbour drops or delays what arrives. The fate of
 a message depends only on the run's seed, its link and its iteration, so runs can be repeated.
 
 A message that may be shown later, or again after newer ones were lost, cannot stay where its sender will write over it:
@@ -44,7 +44,7 @@ class _UnderWay:
 
 @dataclass(eq=False)
 class _FaultyLink:
-    """What came of one peer, and the clauses for what it sends here, each with its place among all."""
+    """The messages of one peer, and the clauses for its link, each with its place among all clauses."""
 
     peer: int
     clauses: list[tuple[int, FaultDelay | Chance]]
@@ -76,7 +76,7 @@ class FaultyTransport(Wrapper):
         self._step: int | None = None  # before the first tick
 
     def tick(self, step: int) -> None:
-        """Halt if it is time to, and take what has arrived at all links that were ever looked at."""
+        """Halt if it is time to, and take new messages on all links that are in use."""
         before, self._step = self._step, step
         for halt in self._halts:
             if halt.iteration == step or (before is not None and before < halt.iteration < step):
@@ -119,7 +119,7 @@ class FaultyTransport(Wrapper):
         return self._links[peer]
 
     def _look(self, link: _FaultyLink, sequence: int | None = None) -> None:
-        """Take what is new, or a message of before, and let be seen what has waited long enough."""
+        """Take new messages, or an earlier one, and show those that have waited long enough."""
         now = self._clock()
         if self._is_cut(link, now):
             return

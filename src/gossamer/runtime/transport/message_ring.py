@@ -2,15 +2,15 @@
 
 The file is a header and a few slots. A slot holds one message and two counters: `begin` is written before the bytes of
 the message change, `end` after they have, and then the header's `head` names it as the newest. A reader that finds both
-counters to be the message's number, before its copy and after it, has copied that message whole. Nobody locks and
-nobody waits, and a writer that dies half-way leaves a slot whose counters differ, which readers pass over.
+counters to be the message's number, before its copy and after it, has copied that message whole. There is no lock
+and no wait, and a writer that dies half-way leaves a slot whose counters differ, which readers pass over.
 
 This relies on counters being moved as one aligned word, and on stores becoming visible in the order in which they were
 made, as they do on x86 (total store order). On a processor that orders less, a torn message could in theory be taken
 for a whole one.
 
 The writer keeps its file locked for as long as it lives. The lock tells a file whose writer is dead, which its next
-incarnation takes over in place, from one whose writer still runs, into which nobody else must write.
+incarnation takes over in place, from one whose writer still runs, which no other process may write.
 """
 
 import fcntl
@@ -91,7 +91,7 @@ class MessageRing:
             self._bytes = torch.frombuffer(self._map, dtype=torch.uint8)
         status = os.fstat(descriptor)
         self.identity = status.st_dev, status.st_ino
-        # Where slots begin, and views of their payloads: worked out once, as every message asks for them.
+        # Where slots begin, and views of their payloads: computed once, since every message needs them.
         self._starts = [_aligned(_FILE_HEADER) + slot * shape.slot for slot in range(SLOTS)]
         begins = [start + shape.payload for start in self._starts]
         self._payloads = [self._bytes[begin : begin + shape.length] for begin in begins]
@@ -164,7 +164,7 @@ def describe(descriptor: int) -> Description:
 
 @contextmanager
 def opened(path: Path, flags: int) -> Iterator[int]:
-    """Open a file, but neither follow a link nor wait for a pipe that somebody has put in its place."""
+    """Open a file, but neither follow a link nor wait for a pipe in its place."""
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         yield descriptor

@@ -33,7 +33,7 @@ class Loan:
 
     message: Published
     sent: Callable[[], bool] | None = None  # not handed over yet
-    arrived: bool = False  # says the receiver
+    arrived: bool = False  # as the receiver reports
 
     @property
     def over(self) -> bool:

@@ -77,7 +77,7 @@ class SharedMemory(Transport):
             remedy = "make it larger (--shm-size for a container)"
         else:
             what = f"agent {self._rank} cannot write '{self._path(self._rank)}' ({error.strerror})"
-            remedy = "remove what is in its way"
+            remedy = "remove that file"
         return UserError(f"{what}; {remedy}, or set GOSSAMER_TRANSPORT=sockets")
 
     def publish(self, stamp: Stamp, parts: Sequence[Tensor]) -> None:
@@ -124,7 +124,7 @@ class SharedMemory(Transport):
         return next((letter for letter in self._letters(peer, state) if letter.stamp.order == wanted), None)
 
     def _look(self, peer: int) -> _PeerFile:
-        """Find the peer's file, or the one that has replaced it; what was found stays until there is another."""
+        """Find the peer's file, or the one that has replaced it; keep the last one while there is none."""
         state = self._peers.get(peer)
         if state is None:
             state = self._peers[peer] = _PeerFile(self._path(peer))
@@ -173,7 +173,7 @@ class SharedMemory(Transport):
         return Letter(stamp, ring.payload(counter, length), intact=partial(ring.whole, counter))
 
     def close(self) -> None:
-        """Let go of all files and remove the own one. Letters that were handed out stay readable."""
+        """Close all files and remove its own. Letters that were returned stay readable."""
         ring, self._ring = self._ring, None
         self._peers.clear()
         if ring is not None:
@@ -185,7 +185,7 @@ class SharedMemory(Transport):
 
 
 def _copy(source: Tensor, target: Tensor) -> None:
-    """Copy bytes, by words where they are aligned: torch takes half as long again for single bytes."""
+    """Copy bytes, by words where they are aligned: torch takes 1.5 times as long for single bytes."""
     words = 0
     if source.storage_offset() % 8 == 0 and target.storage_offset() % 8 == 0:
         words = source.numel() // 8 * 8
@@ -237,5 +237,5 @@ def _may_be_needed(path: Path) -> bool:
             return Path("/proc", str(describe(descriptor).pid)).exists()
     except OSError:
         return True
-    except Malformed:  # one that was never finished, or a file of somebody else
+    except Malformed:  # one that was never finished, or another user's file
         return "." not in path.name

@@ -2,7 +2,7 @@
 
 In lock step an agent waits, at every iteration, for the message that each neighbour sends at the same one, and is then
 shown the message whose age the model draws: all draw from one seed, so that processes do what the simulator does.
-Without it nobody waits: a message is shown when it has lain here for as many own iterations as the model says.
+Without it no agent waits: a message is shown after as many own iterations as the model draws.
 """
 
 import time
@@ -53,7 +53,7 @@ class SimulatedDelays(Wrapper):
         self.ages: Int[Tensor, "n n"] = torch.full(arrivals.network.links.shape, NOTHING)  # as drawn for all agents
 
     def tick(self, step: int) -> None:
-        """Take what has arrived, in lock step after waiting for it, and draw how late each message is shown."""
+        """Take new messages, in lock step after waiting for them, and draw how late each is shown."""
         self.inner.tick(step)
         begun = time.monotonic()
         for peer, link in self._links.items():
@@ -89,7 +89,7 @@ class SimulatedDelays(Wrapper):
         self._take(link, letter or newest)
 
     def _take(self, link: _DelayedLink, letter: Letter | None) -> None:
-        """Keep a copy of what is new."""
+        """Keep a copy of a new message."""
         if letter is None or letter.stamp.order <= link.order:
             return
         copied = replace(letter, payload=letter.payload.clone(), intact=always)

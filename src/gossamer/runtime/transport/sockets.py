@@ -47,17 +47,17 @@ class Bell:
 
     def ring(self) -> None:
         """Wake the waiting thread, without blocking."""
-        with self._lock, contextlib.suppress(BlockingIOError):  # full: it has been rung often enough
+        with self._lock, contextlib.suppress(BlockingIOError):  # full: the thread will wake anyway
             if not self._closed:
                 os.write(self._end, b"!")
 
-    def hush(self) -> None:
-        """Be ready for the next ring."""
+    def clear(self) -> None:
+        """Make ready for the next ring."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.handle, 4096)
 
     def close(self) -> None:
-        """Ring no more."""
+        """Close the pipe; later rings do nothing."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -65,14 +65,14 @@ class Bell:
                 os.close(self._end)
 
 
-def _nowhere(peer: int) -> str | None:
+def _unknown(peer: int) -> str | None:
     return None
 
 
 class Sockets(Transport):
-    """Messages to and from agents anywhere. `where` says at which "tcp://host:port" a peer is now, None for nowhere.
+    """Messages to and from agents on any host. `where` returns a peer's "tcp://host:port", None while it is unknown.
 
-    A peer is asked as long as it is somewhere. With `in_order` no message is passed over that its sender still keeps.
+    A peer with an address is asked for messages. With `in_order` no message that its sender still keeps is skipped.
     Counted are requests and answers that were "malformed", messages that were "corrupt", answers that were "stale" (not
     newer, or to nothing that was asked), clients and places that were "refused", answers that were "unsent" because
     the client had gone, and turns of the thread that "failed".
@@ -85,7 +85,7 @@ class Sockets(Transport):
         incarnation: int,
         address: str = "127.0.0.1",
         key: bytes | None = None,
-        where: Callable[[int], str | None] = _nowhere,
+        where: Callable[[int], str | None] = _unknown,
         *,
         run: str = "",
         in_order: bool = False,
@@ -98,7 +98,7 @@ class Sockets(Transport):
         me = SocketAgent(rank, num_agents, incarnation, run_digest(run), key, in_order, clock)
         self._peers = {peer: SocketReceiver(peer, me, self.counts) for peer in range(num_agents) if peer != rank}
         self._context: Context = zmq.Context()
-        self._door = None if key is None else Admission(self._context, key, rank, num_agents)
+        self._admission = None if key is None else Admission(self._context, key, rank, num_agents)
         self._socket = answering_socket(self._context, ipv6=":" in host)
         if key is not None:
             lock(self._socket, key, rank)
@@ -121,12 +121,12 @@ class Sockets(Transport):
         return self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def open(self, length: int) -> None:
-        """Make ready to publish, and start to ask peers, from whom messages of this length are expected."""
+        """Make ready to publish, and start to ask peers for messages of this length."""
         self._sent = SentMessages(length, self._num_agents)
         self._bell.ring()
 
     def publish(self, stamp: Stamp, parts: Sequence[Tensor]) -> None:
-        """Copy the message, and answer those who wait for it."""
+        """Copy the message, and answer the peers that wait for it."""
         if self._sent is None:
             raise ValueError("open the transport before the first message")
         self._sent.publish(stamp, parts)
@@ -138,7 +138,7 @@ class Sockets(Transport):
         return letters[-1] if letters else None
 
     def at(self, peer: int, sequence: int) -> Letter | None:
-        """Return the message of this iteration, of those that are held."""
+        """Return the message of this iteration, if it is held."""
         return next((letter for letter in self._peers[peer].letters if letter.stamp.sequence == sequence), None)
 
     def offset(self, peer: int) -> int | None:
@@ -167,8 +167,8 @@ class Sockets(Transport):
     def _run(self) -> None:
         self._poller.register(self._bell.handle, zmq.POLLIN)
         self._poller.register(self._socket, zmq.POLLIN)
-        if self._door is not None:
-            self._poller.register(self._door.socket, zmq.POLLIN)
+        if self._admission is not None:
+            self._poller.register(self._admission.socket, zmq.POLLIN)
         try:
             while not self._closing.is_set():
                 try:
@@ -184,8 +184,8 @@ class Sockets(Transport):
         """Wait for an event, and handle it."""
         ready = dict(self._poller.poll(int(1000 * TICK)))
         if self._bell.handle in ready:
-            self._bell.hush()
-        if self._door is not None and self._door.socket in ready and not self._door.answer():
+            self._bell.clear()
+        if self._admission is not None and self._admission.socket in ready and not self._admission.answer():
             self.counts["refused"] += 1
         if self._socket in ready:
             self._sender.receive()
@@ -206,7 +206,7 @@ class Sockets(Transport):
                 self._poller.register(receiver.socket, zmq.POLLIN | zmq.POLLOUT if unsent else zmq.POLLIN)
 
     def _look_up(self, sizes: Sizes) -> None:
-        """Follow peers to where they are now, and connect anew to those that were lost."""
+        """Connect to peers with a new address, and again to those that were lost."""
         for peer, receiver in self._peers.items():
             endpoint = self._where(peer)
             if endpoint is not None and not connectable(endpoint, self._key):
@@ -220,15 +220,15 @@ class Sockets(Transport):
             if endpoint is not None:
                 try:
                     receiver.connect(self._context, sizes, endpoint)
-                except zmq.ZMQError:  # no address after all; the other peers are not to blame
+                except zmq.ZMQError:  # an invalid address; the other peers go on
                     self.counts["refused"] += 1
 
     def _shut(self) -> None:
-        """Close the server before its door, so that no client slips in."""
+        """Close the server before its admission, so that no client enters in between."""
         for receiver in self._peers.values():
             receiver.disconnect()
         self._socket.close(linger=0)
-        if self._door is not None:
-            self._door.socket.close(linger=0)
+        if self._admission is not None:
+            self._admission.socket.close(linger=0)
         self._context.term()
         self._bell.close()

@@ -18,7 +18,7 @@ from gossamer.runtime.keys import curve_pair
 from gossamer.runtime.message import header_bytes
 
 REQUEST_BYTES = 1024  # requests and CURVE's handshake are far smaller
-HANDSHAKE = 10_000  # milliseconds in which a client must have said who it is
+HANDSHAKE = 10_000  # milliseconds in which a client must have authenticated
 UNACKNOWLEDGED = 20_000  # milliseconds after which a host that takes no more bytes is given up
 SLOWEST_LINK = 100_000  # bytes a second below which a connection is taken for dead while a message is under way
 DOMAIN = b"gossamer"

@@ -1,4 +1,4 @@
-"""A training run with one process an agent: launched, watched, and summed up like a run of the simulator."""
+"""A training run with one process per agent, with the same files and summary as a run of the simulator."""
 
 import math
 import secrets
@@ -31,7 +31,7 @@ from gossamer.train.processes.worker import evaluate
 
 
 def check(made: Plan, how: ProcessSettings) -> None:
-    """Refuse what agents would refuse, each by itself, and what only the simulator does."""
+    """Refuse settings that the agents would refuse, and those that need the simulator."""
     settings = made.settings
     check_device(settings.device)
     if how.record is not None and (not how.record.endswith(".csv") or Path(how.record).exists()):
@@ -49,7 +49,7 @@ def check(made: Plan, how: ProcessSettings) -> None:
     for name, (value, allowed) in only.items():
         if value not in allowed:
             raise UserError(
-                f"{name}={value} is the simulator's; with --engine processes use {name}={str(allowed[-1]).lower()}"
+                f"{name}={value} needs the simulator; with --engine processes use {name}={str(allowed[-1]).lower()}"
             )
 
 
@@ -61,12 +61,12 @@ def train(
     watcher: Watcher | None = None,
     stop: Callable[[], object] = lambda: None,
 ) -> ProcessesSummary:
-    """Run all agents to their end, and return the summary of the run, which is written to its folder too."""
+    """Run all agents to the end; write the summary of the run to its folder, and return it."""
     run = how.run_of(made, f"train-{secrets.token_hex(8)}")
     job = LaunchJob(
         run=run,
         ranks=tuple(range(run.agents)),
-        script=folder.path,  # in the place of a script: the command below makes its own
+        script=folder.path,  # the argument of the worker, see `_command`
         folder=folder.path,
         max_restarts=how.max_restarts,
     )
@@ -76,7 +76,7 @@ def train(
     file = StatusFile(folder.path, steps=made.steps, steps_per_epoch=made.steps_per_epoch)
     told = StatusRecorder(watcher or Watcher(), file, also=lambda *_: growing.look())
     report = Launcher(job, told, command=_command).run(stop)
-    told.end(how_it_ended(report))  # said again below, and better, if there is anything to sum up
+    told.end(how_it_ended(report))  # in case the summary fails
     if how.record is not None:
         merge_traces(folder.path, Path(how.record))
     summary = _summary(made, folder, how, report)
