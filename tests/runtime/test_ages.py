@@ -108,7 +108,7 @@ def say(
     script.letters[peer] = Letter(stamp, values.view(torch.uint8), **changes)
 
 
-def take_step(node: Node, x: float = 0.0) -> "gm.runtime.agent.Step":
+def take_step(node: Node, x: float = 0.0) -> "gm.runtime.agent.StepResult":
     zero = torch.zeros(1, 2, dtype=torch.float64)
     return node.step(zero + x, zero, zero, 0.1)
 

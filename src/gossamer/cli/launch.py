@@ -20,7 +20,7 @@ from gossamer.algorithms.options import describe_options, read_options
 from gossamer.cli.display import print_json
 from gossamer.cli.flags import make_flag, with_flags
 from gossamer.cli.interrupt import INTERRUPTED, Interrupt
-from gossamer.cli.launch_view import View
+from gossamer.cli.launch_view import LaunchView
 from gossamer.errors import UserError, read_whole
 from gossamer.network import network as make_network
 from gossamer.run.folder import safe_name, unused_folder
@@ -29,9 +29,9 @@ from gossamer.runtime.age_trace import merge_traces
 from gossamer.runtime.compression import parse_codec
 from gossamer.runtime.environment import FIELDS, Run
 from gossamer.runtime.keys import read_key, write_key
-from gossamer.runtime.launch.job import LaunchJob, Report, torchrun_command
+from gossamer.runtime.launch.job import LaunchJob, LaunchReport, torchrun_command
 from gossamer.runtime.launch.launcher import Launcher
-from gossamer.runtime.launch.ray_cluster import Resources, run_on_ray
+from gossamer.runtime.launch.ray_cluster import RayResources, run_on_ray
 from gossamer.runtime.schedulers import LOOPBACK, to_run_id
 from gossamer.runtime.transport.fault_spec import parse_faults
 from gossamer.state.checkpoint import write_text
@@ -39,14 +39,14 @@ from gossamer.train.processes.launch_status import StatusRecorder, how_it_ended,
 
 NOTE = "launch.json"  # in the folder: which run it belongs to
 _OWN = ("rank", "folder", "record", "restarts", "launcher")  # set by the launcher for each agent
-_RAY_FLAGS = tuple(describe_options(Resources))
+_RAY_FLAGS = tuple(describe_options(RayResources))
 _DEFAULTS = {"agents": "as many as the network has", "run": "a new one"}  # in place of a lone agent's
 _NETWORK = ("agents", "network", "clusters", "delay", "loss", "mixing", "lazy", "clip_weights", "startup")
 
 
 def _launch_flags() -> list[inspect.Parameter]:
-    """Return a flag for every field of `Run` and `Resources` that a user sets."""
-    fields, ray = describe_options(Run), describe_options(Resources)
+    """Return a flag for every field of `Run` and `RayResources` that a user sets."""
+    fields, ray = describe_options(Run), describe_options(RayResources)
     for name, default in _DEFAULTS.items():
         fields[name] |= {"default": default}
     panels = {name: "Network" if name in _NETWORK else "Agents" for name in FIELDS if name not in _OWN}
@@ -91,7 +91,7 @@ def launch(
     made = make_launch(
         script, arguments or [], given, ranks=ranks, out=out_dir, record=record is not None, max_restarts=max_restarts
     )
-    view = View(logs, made.job.run.agents, json=json)
+    view = LaunchView(logs, made.job.run.agents, json=json)
     made.prepare(view.event)
     try:
         report = _run(made, view, resources, torchrun=torchrun)
@@ -105,13 +105,13 @@ def launch(
     _end(made, report, quiet=json)
 
 
-def _resources(given: dict[str, Any], ray: bool, ranks: str | None) -> Resources | None:
+def _resources(given: dict[str, Any], ray: bool, ranks: str | None) -> RayResources | None:
     """Return each agent's resources on Ray; None without Ray."""
     if not ray and given:
         raise UserError(f"--{next(iter(given)).replace('_', '-')} is for agents on Ray; add --ray")
     if ray and ranks is not None:
         raise UserError(f"--ranks {ranks} is for machines without a cluster; Ray places all agents, so leave it out")
-    return Resources(**read_options(Resources, "Ray", given)) if ray else None
+    return RayResources(**read_options(RayResources, "Ray", given)) if ray else None
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ def _is_ours_to_serve(run: Run) -> bool:
         return True
 
 
-def _run(made: Launch, view: View, resources: Resources | None, *, torchrun: bool) -> Report:
+def _run(made: Launch, view: LaunchView, resources: RayResources | None, *, torchrun: bool) -> LaunchReport:
     watcher = with_recorder(made.job, view)
     with Interrupt() as interrupt, view.shown():
         if resources is not None:
@@ -263,7 +263,7 @@ def _run(made: Launch, view: View, resources: Resources | None, *, torchrun: boo
     return report
 
 
-def _document(made: Launch, report: Report, record: Path | None) -> dict[str, Any]:
+def _document(made: Launch, report: LaunchReport, record: Path | None) -> dict[str, Any]:
     run = made.job.run
     return {
         "run": run.run,
@@ -281,7 +281,7 @@ def _document(made: Launch, report: Report, record: Path | None) -> dict[str, An
     }
 
 
-def _end(made: Launch, report: Report, *, quiet: bool) -> None:
+def _end(made: Launch, report: LaunchReport, *, quiet: bool) -> None:
     """Print one line about the outcome, and exit with its status."""
     folder, count = made.job.folder, len(report.outcomes)
     if report.interrupted:

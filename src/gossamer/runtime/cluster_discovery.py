@@ -22,7 +22,7 @@ class Readable(Protocol):
         """Return an entry."""
 
 
-class Observer:
+class ClusterObserver:
     """Checks all agents' ages every second. A link changes sides only when it clearly has (network.discovery)."""
 
     def __init__(self, network: Network, folder: Path | None) -> None:

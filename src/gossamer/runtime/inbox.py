@@ -11,7 +11,7 @@ from gossamer.algorithms import Algorithm, Inbox, Late, Past, Place, Weights
 from gossamer.algorithms.message_parts import aliases, parts_sent
 from gossamer.algorithms.steps import weigh
 from gossamer.network import NOTHING
-from gossamer.runtime.received_messages import HeldAges, Received
+from gossamer.runtime.received_messages import HeldAges, ReceivedMessages
 from gossamer.shapes import Bool, Float, Int, Tensor
 from gossamer.state.history import Drift, Ring
 
@@ -79,7 +79,7 @@ class InboxMaker:
         self,
         algorithm: Algorithm,
         place: Place,
-        received: Received,
+        received: ReceivedMessages,
         past: OwnPast,
         *,
         tolerance: int,

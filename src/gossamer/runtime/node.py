@@ -13,11 +13,11 @@ import torch
 from gossamer.algorithms import Algorithm, Evaluate, Noise, Own, Place, Update
 from gossamer.errors import StabilityWarning, UserError
 from gossamer.network import NOTHING, Arrivals, Network
-from gossamer.runtime.agent import Agent, Step
+from gossamer.runtime.agent import Agent, StepResult
 from gossamer.runtime.inbox import InboxMaker, OwnPast
 from gossamer.runtime.payload import PayloadLayout
 from gossamer.runtime.publisher import Publisher
-from gossamer.runtime.received_messages import Received, StepClock
+from gossamer.runtime.received_messages import ReceivedMessages, StepClock
 from gossamer.runtime.transport.base import Transport
 from gossamer.runtime.transport.simulated_delays import SimulatedDelays
 from gossamer.seeding import generator
@@ -61,7 +61,7 @@ class Node:
         depth = self._depth()
         self._clock, self._past = StepClock(depth), OwnPast(algorithm, x, depth, plain=plain)
         oldest = depth - 1 if algorithm.totals else None
-        self.received = Received(self.senders, layout, x, deadline=agent.run.deadline, oldest=oldest)
+        self.received = ReceivedMessages(self.senders, layout, x, deadline=agent.run.deadline, oldest=oldest)
         self._transport = self._with_delays(agent.transport)
         self._publisher = Publisher(self._transport, layout, agent.rank, agent.incarnation, waits=self._lockstep)
         self._inbox = InboxMaker(
@@ -120,7 +120,7 @@ class Node:
         lr: float,
         evaluate: Evaluate | None = None,
         momentum: float = 0.0,
-    ) -> Step:
+    ) -> StepResult:
         """Take one step from x along the direction v, with the neighbours' messages."""
         t, kept = self.t, self.state
         own = Own(x, g, v, lr, t, self.segments, evaluate=evaluate, place=self.place, state=kept, momentum=momentum)
@@ -145,7 +145,7 @@ class Node:
         update = self.algorithm.step(own, inbox, weights, self._noise(t))
         self.state, self.t = dict(update.state), t + 1
         ages = dict(zip(self.senders, held.ages, strict=True))
-        return Step(update.x, _share(update), ages, length * len(self.senders))
+        return StepResult(update.x, _share(update), ages, length * len(self.senders))
 
     def _noise(self, t: int) -> Noise | None:
         """Return the numbers that the simulator would draw for this agent and iteration."""

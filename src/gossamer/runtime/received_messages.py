@@ -16,7 +16,6 @@ from gossamer.shapes import Float, Tensor
 
 TRIES = 3  # at a message that its sender writes over while it is read
 LEAST_DEADLINE, INTERVALS = 2.0, 20  # seconds, and how many usual intervals of silence make a neighbour dead
-SECOND = 1_000_000_000
 
 
 class StepClock:
@@ -72,7 +71,7 @@ class HeldAges:
     new: list[bool]
 
 
-class Received:
+class ReceivedMessages:
     """The rows of an inbox, one a neighbour, filled as messages arrive."""
 
     def __init__(

@@ -8,10 +8,10 @@ import pytest
 
 from gossamer.errors import UserError
 from gossamer.runtime.launch.ray_agent import RestartCounter, run_script, write_if_missing
-from gossamer.runtime.launch.ray_cluster import Resources, connected, run_on_ray
+from gossamer.runtime.launch.ray_cluster import RayResources, connected, run_on_ray
 from launching import Events, alive, lives, make_job, pids
 
-HALF = Resources(cpus_per_agent=0.5)
+HALF = RayResources(cpus_per_agent=0.5)
 NEVER = lambda: None  # noqa: E731
 
 
@@ -94,7 +94,7 @@ def test_stopped_agents_clean_up_and_end(ray, tmp_path, monkeypatch):
 
 def test_more_than_the_machine_has_is_refused(ray, tmp_path):
     with pytest.raises(UserError, match=r"2 agents with 1000 CPU each need 2000, this machine has \d+; use less"):
-        run_on_ray(make_job(tmp_path, "", 2), Events(), Resources(cpus_per_agent=1000.0), NEVER)
+        run_on_ray(make_job(tmp_path, "", 2), Events(), RayResources(cpus_per_agent=1000.0), NEVER)
 
 
 # Without Ray.
@@ -111,13 +111,13 @@ def test_without_ray_there_is_a_line_that_says_how_to_get_it(tmp_path, monkeypat
 )
 def test_resources_out_of_range_are_refused(values):
     with pytest.raises(UserError):
-        Resources(**values)
+        RayResources(**values)
 
 
 def test_a_share_is_what_ray_calls_it():
-    assert Resources(cpus_per_agent=0.5, gpus_per_agent=0.25).of_one() == {"CPU": 0.5, "GPU": 0.25}
-    assert Resources(cpus_per_agent=2.0).of_one() == {"CPU": 2.0}
-    assert Resources(cpus_per_agent=0.0).of_one()  # Ray takes no empty share
+    assert RayResources(cpus_per_agent=0.5, gpus_per_agent=0.25).of_one() == {"CPU": 0.5, "GPU": 0.25}
+    assert RayResources(cpus_per_agent=2.0).of_one() == {"CPU": 2.0}
+    assert RayResources(cpus_per_agent=0.0).of_one()  # Ray takes no empty share
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ class AgentOutcome:
 
 
 @dataclass
-class Report:
+class LaunchReport:
     """How a launch ended."""
 
     outcomes: list[AgentOutcome] = field(default_factory=list)

@@ -12,7 +12,7 @@ from typing import Any
 from gossamer.run.agent_folder import Tail, last_words, log_path
 from gossamer.runtime.launch.book_process import AgentStatuses, BookProcess
 from gossamer.runtime.launch.child_processes import dies_with, find_processes, kill_processes, send_signal
-from gossamer.runtime.launch.job import AgentOutcome, LaunchJob, Report, Watcher, describe_exit, python_command
+from gossamer.runtime.launch.job import AgentOutcome, LaunchJob, LaunchReport, Watcher, describe_exit, python_command
 from gossamer.runtime.transport.shared_memory import remove_leftovers, remove_orphans
 
 TICK = 0.05  # seconds between two looks at the agents
@@ -152,9 +152,9 @@ class Launcher:
         self._next_table = 0.0
         self._grown = False  # an agent has lived long enough, or has made a step
 
-    def run(self, stop: Callable[[], object] = lambda: None) -> Report:
+    def run(self, stop: Callable[[], object] = lambda: None) -> LaunchReport:
         """Run until every agent has ended or `stop` gives a reason; leave nothing behind."""
-        begun, report = time.monotonic(), Report()
+        begun, report = time.monotonic(), LaunchReport()
         try:
             self._start(stop)
             while not (self._agents and all(agent.over for agent in self._agents)) and not report.hopeless:

@@ -21,7 +21,7 @@ from gossamer.run.agent_folder import Tail, log_path
 from gossamer.runtime.addresses import is_loopback
 from gossamer.runtime.launch.book_process import AgentStatuses, BookProcess
 from gossamer.runtime.launch.child_processes import send_signal
-from gossamer.runtime.launch.job import AgentOutcome, LaunchJob, Report, Watcher, cores
+from gossamer.runtime.launch.job import AgentOutcome, LaunchJob, LaunchReport, Watcher, cores
 from gossamer.runtime.launch.launcher import FINAL, TABLE, remove_shared_memory
 from gossamer.runtime.launch.ray_agent import AgentPlace, RayAgent, RestartCounter
 from gossamer.runtime.schedulers import LOOPBACK, own_address
@@ -33,8 +33,8 @@ PLACEMENTS = ("SPREAD", "PACK")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resources:
-    """Resources of each agent, and the cluster's address."""
+class RayResources:
+    """The resources of each agent, and the cluster's address."""
 
     ray_address: str | None = option(None, "address of a Ray cluster, or auto (default: start Ray on this machine)")
     cpus_per_agent: float = option(1.0, "cores reserved for an agent; fractions are allowed")
@@ -56,7 +56,7 @@ class Resources:
 
 
 @contextlib.contextmanager
-def connected(resources: Resources, job: LaunchJob) -> Iterator[Any]:
+def connected(resources: RayResources, job: LaunchJob) -> Iterator[Any]:
     """Yield Ray, connected; shut it down at the end, unless it ran before.
 
     Ray takes SIGTERM for itself and writes to standard output, which may be reserved for JSON: both are undone.
@@ -76,7 +76,7 @@ def connected(resources: Resources, job: LaunchJob) -> Iterator[Any]:
             ray.shutdown()
 
 
-def _connect(ray: Any, resources: Resources, agents: int) -> None:
+def _connect(ray: Any, resources: RayResources, agents: int) -> None:
     """Reach or start a cluster, and take back the signals."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -89,7 +89,7 @@ def _connect(ray: Any, resources: Resources, agents: int) -> None:
             signal.signal(number, handler)
 
 
-def _how(resources: Resources, agents: int) -> dict[str, Any]:
+def _how(resources: RayResources, agents: int) -> dict[str, Any]:
     """Return the arguments of ray.init: a cluster's address, or a local Ray that all agents fit into."""
     if resources.ray_address is not None:
         return {"address": resources.ray_address}
@@ -109,7 +109,7 @@ def _how(resources: Resources, agents: int) -> dict[str, Any]:
 class RayLauncher:
     """Runs a job's agents on Ray, and leaves the cluster as it was."""
 
-    def __init__(self, job: LaunchJob, watcher: Watcher, resources: Resources) -> None:
+    def __init__(self, job: LaunchJob, watcher: Watcher, resources: RayResources) -> None:
         self.job, self.watcher, self._resources = job, watcher, resources
         self._states = dict.fromkeys(job.ranks, "waiting")
         self._exits: dict[int, int | None] = dict.fromkeys(job.ranks)
@@ -119,9 +119,9 @@ class RayLauncher:
         self._places: dict[int, AgentPlace] = {}
         self._statuses: AgentStatuses | None = None
 
-    def run(self, stop: Callable[[], object] = lambda: None) -> Report:
+    def run(self, stop: Callable[[], object] = lambda: None) -> LaunchReport:
         """Run until every agent has ended or `stop` gives a reason."""
-        begun, report = time.monotonic(), Report()
+        begun, report = time.monotonic(), LaunchReport()
         book = BookProcess(self.job) if self.job.serves_book else None
         with connected(self._resources, self.job) as ray:
             try:
@@ -293,7 +293,7 @@ def _alive(places: dict[int, AgentPlace], here: str) -> bool:
     return any(place.node == here and Path(f"/proc/{place.pid}").exists() for place in places.values())
 
 
-def run_on_ray(job: LaunchJob, watcher: Watcher, resources: Resources, stop: Callable[[], object]) -> Report:
+def run_on_ray(job: LaunchJob, watcher: Watcher, resources: RayResources, stop: Callable[[], object]) -> LaunchReport:
     """Run a job's agents on Ray, with absolute paths, since Ray's processes have another working folder."""
     absolute = dataclasses.replace(job, folder=job.folder.resolve(), script=job.script.resolve())
     return RayLauncher(absolute, watcher, resources).run(stop)

@@ -137,16 +137,8 @@ class MessageRing:
         self["head"] = counter
 
 
-@dataclass(frozen=True)
-class Description:
-    """A file's header."""
-
-    shape: RingShape
-    pid: int
-
-
-def describe(descriptor: int) -> Description:
-    """Read the header of a file; raise Malformed where it is no ring, or not this user's."""
+def describe(descriptor: int) -> tuple[RingShape, int]:
+    """Return a file's shape and its writer's process; raise Malformed if it is not a ring of this user."""
     status = os.fstat(descriptor)
     if status.st_uid != os.geteuid():
         raise Malformed("not a file of this user")
@@ -159,7 +151,7 @@ def describe(descriptor: int) -> Description:
     shape = RingShape(word["agents"], word["length"])
     if shape.file != status.st_size:  # to look behind a file's end would kill this process
         raise Malformed(f"a file of {status.st_size} bytes instead of {shape.file}")
-    return Description(shape, word["pid"])
+    return shape, word["pid"]
 
 
 @contextmanager
@@ -180,7 +172,7 @@ def try_lock(descriptor: int) -> None:
 def map_ring(path: Path, num_agents: int) -> MessageRing:
     """Return a peer's ring, to read."""
     with opened(path, os.O_RDONLY) as descriptor:
-        shape = describe(descriptor).shape
+        shape, _ = describe(descriptor)
         if shape.num_agents != num_agents:
             raise Malformed(f"a ring for {shape.num_agents} agents")
         return MessageRing(descriptor, shape, write=False)
@@ -192,7 +184,7 @@ def take_over(path: Path, shape: RingShape, incarnation: int) -> MessageRing | N
         with opened(path, os.O_RDWR) as descriptor:
             try_lock(descriptor)
             # The last holder of the lock may have removed it since it was opened.
-            if os.fstat(descriptor).st_nlink == 0 or describe(descriptor).shape != shape:
+            if os.fstat(descriptor).st_nlink == 0 or describe(descriptor)[0] != shape:
                 return None
             ring = MessageRing(descriptor, shape, write=True)
     except (OSError, Malformed):

@@ -234,7 +234,7 @@ def _may_be_needed(path: Path) -> bool:
             if time.time() - os.fstat(descriptor).st_mtime < ORPHANED:
                 return True
             try_lock(descriptor)  # shows a writer in a container too, whose process number means nothing here
-            return Path("/proc", str(describe(descriptor).pid)).exists()
+            return Path("/proc", str(describe(descriptor)[1])).exists()
     except OSError:
         return True
     except Malformed:  # one that was never finished, or another user's file

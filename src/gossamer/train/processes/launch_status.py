@@ -10,7 +10,7 @@ from typing import Any
 
 from gossamer.run.folder import to_json
 from gossamer.run.status import ALIVE, DEAD, DONE, REJOINED, RUNNING, StatusFile
-from gossamer.runtime.launch.job import LaunchJob, Report, Watcher
+from gossamer.runtime.launch.job import LaunchJob, LaunchReport, Watcher
 from gossamer.train.processes.merged_rows import age_matrix
 
 SILENCE = 10.0  # seconds without a post after which an agent of another launcher counts as dead
@@ -96,7 +96,7 @@ class StatusRecorder(Watcher):
         return alive if now - self._heard[row["rank"]][1] < SILENCE else DEAD
 
 
-def how_it_ended(report: Report) -> str:
+def how_it_ended(report: LaunchReport) -> str:
     """Return the final status of a launch."""
     if report.hopeless:
         return report.hopeless

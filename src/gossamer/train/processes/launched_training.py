@@ -19,7 +19,7 @@ from gossamer.run.status import StatusFile
 from gossamer.run.summary import Measured, OfAverage, ProcessesSummary, finite_or_nan, make_summary
 from gossamer.runtime.age_trace import merge_traces
 from gossamer.runtime.compression import parse_codec
-from gossamer.runtime.launch.job import LaunchJob, Report, Watcher
+from gossamer.runtime.launch.job import LaunchJob, LaunchReport, Watcher
 from gossamer.runtime.launch.launch_settings import ProcessSettings
 from gossamer.runtime.launch.launcher import Launcher
 from gossamer.runtime.node import check_rule
@@ -89,7 +89,7 @@ def _command(job: LaunchJob, rank: int) -> list[str]:
     return [sys.executable, "-m", "gossamer.train.processes.worker", str(job.script.resolve())]
 
 
-def _summary(made: Plan, folder: RunFolder, how: ProcessSettings, report: Report) -> ProcessesSummary:
+def _summary(made: Plan, folder: RunFolder, how: ProcessSettings, report: LaunchReport) -> ProcessesSummary:
     agents = [AgentFolder(folder.path, rank) for rank in range(made.network.num_agents)]
     rows = [agent.rows() for agent in agents]
     history = write_history(folder, rows)
@@ -129,7 +129,7 @@ def _summary(made: Plan, folder: RunFolder, how: ProcessSettings, report: Report
     }
 
 
-def _status(agents: list[AgentFolder], report: Report) -> str:
+def _status(agents: list[AgentFolder], report: LaunchReport) -> str:
     """Say how the run ended: as the first agent that did not finish, or finished."""
     if report.hopeless:
         return report.hopeless
