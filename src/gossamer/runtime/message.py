@@ -50,19 +50,8 @@ def checksum(payload: Tensor) -> int:
 
 def pack_header(stamp: Stamp, num_agents: int, length: int, total: int = 0) -> bytes:
     """Return the header, with one bit per agent for `heard`."""
-    fixed = _HEADER.pack(
-        MAGIC,
-        VERSION,
-        stamp.sender,
-        stamp.incarnation,
-        stamp.sequence,
-        stamp.time,
-        stamp.layout,
-        num_agents,
-        length,
-        total,
-    )
-    return fixed + _bitmap_of(stamp.heard, num_agents)
+    *numbers, heard = stamp
+    return _HEADER.pack(MAGIC, VERSION, *numbers, num_agents, length, total) + _bitmap_of(heard, num_agents)
 
 
 def header_bytes(num_agents: int) -> int:
