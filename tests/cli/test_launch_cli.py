@@ -52,7 +52,7 @@ def test_launch_for_people_shows_the_first_agent_and_says_where_the_rest_is(comm
     write_script(folder, "print('I am', rank)")
     out = command.well("launch", "--agents", 2, *BOOK, "script.py").out.splitlines()
     assert out[0] == "I am 0" and len(out) == 2
-    assert out[1].startswith("2 agents ended well after ") and out[1].endswith("; their logs are in runs/launch-script")
+    assert out[1].startswith("2 agents finished after ") and out[1].endswith("; their logs are in runs/launch-script")
     shown = command.well("launch", "--agents", 2, *BOOK, "--logs", "all", "script.py").out.splitlines()
     assert sorted(shown[:2]) == ["[0] I am 0", "[1] I am 1"] and shown[2].endswith("runs/launch-script-2")
 
@@ -107,7 +107,7 @@ def test_an_agent_that_fails_for_good_is_named_and_the_status_is_1(command, fold
     outcome = command("launch", "--agents", 2, *BOOK, "--max-restarts", 0, "--logs", "none", "script.py")
     assert (outcome.status, outcome.out) == (1, "")
     assert outcome.err.splitlines() == [
-        "gossamer: agent 1 ended with status 7 and is not started again; its log is runs/launch-script/agent-1.log",
+        "gossamer: agent 1 ended with status 7 and is not restarted; its log is runs/launch-script/agent-1.log",
         "gossamer: agent 1 of 2 failed; see runs/launch-script/agent-1.log",
     ]
     document = command("launch", "--agents", 2, *BOOK, "--max-restarts", 0, "--json", "script.py").document

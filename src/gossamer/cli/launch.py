@@ -297,4 +297,4 @@ def _end(made: Launch, report: LaunchReport, *, quiet: bool) -> None:
         print(f"gossamer: {what}; see {log}", file=sys.stderr)
         raise typer.Exit(1)
     if not quiet:
-        print(f"{count} agents ended well after {report.seconds:.1f} s; their logs are in {folder}")
+        print(f"{count} agents finished after {report.seconds:.1f} s; their logs are in {folder}")

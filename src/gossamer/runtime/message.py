@@ -28,7 +28,7 @@ class Stamp(NamedTuple):
     """Sender and time of a snapshot."""
 
     sender: int
-    incarnation: int  # grows each time that the agent is started again
+    incarnation: int  # grows with each restart of the agent
     sequence: int  # the sender's iteration
     time: int  # nanoseconds on the sender's clock
     layout: int  # number of the payload's layout, see payload.py; the same for all agents

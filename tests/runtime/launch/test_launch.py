@@ -72,7 +72,7 @@ def test_an_agent_that_dies_is_started_again_and_the_others_never_notice(tmp_pat
         "agent 1 ended with status 3; restart 1 of 3 in 0.5 s",
         "agent 1 was ended by SIGKILL; restart 2 of 3 in 1 s",
     ]
-    assert "--- agent 1 is started again (2) ---" in (tmp_path / "agent-1.log").read_text()
+    assert "--- agent 1 is restarted (2) ---" in (tmp_path / "agent-1.log").read_text()
 
 
 ONE_FAILS = """
@@ -89,7 +89,7 @@ def test_an_agent_that_has_used_up_its_restarts_fails_alone(tmp_path):
     assert [o.exit for o in report.outcomes] == [0, 1, 0] and [o.rank for o in report.failed] == [1]
     assert len(lives(tmp_path, 1)) == 2 and not report.hopeless
     log = tmp_path / "agent-1.log"
-    assert watcher.events[-1] == f"agent 1 ended with status 1 and is not started again; its log is {log}"
+    assert watcher.events[-1] == f"agent 1 ended with status 1 and is not restarted; its log is {log}"
     assert [row["state"] for row in watcher.rows[-1]] == ["done", "failed", "done"]
 
 

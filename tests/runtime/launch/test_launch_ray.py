@@ -57,7 +57,7 @@ def test_a_killed_agent_is_started_again_by_ray_and_the_other_goes_on(ray, tmp_p
         "GOSSAMER_FOLDER": str(tmp_path),
     }
     assert watcher.lines == [(0, "argument x y 7")] and (tmp_path / "agent-1.log").read_text() == "argument x y 7\n" * 2
-    assert "agent 1 had died and was started again by Ray (restart 1 of 3)" in watcher.events
+    assert "agent 1 died and was restarted by Ray (restart 1 of 3)" in watcher.events
     assert [(row["state"], row["restarts"]) for row in watcher.rows[-1]] == [("done", 0), ("done", 1)]
 
 
@@ -68,7 +68,7 @@ def test_an_agent_that_fails_for_good_fails_alone(ray, tmp_path):
     assert [o.exit for o in report.outcomes] == [0, 1] and not report.interrupted
     assert (tmp_path / "agent-1.log").read_text().splitlines()[-1] == "ValueError: of agent 1"
     (event,) = [event for event in watcher.events if "agent" in event]  # not that the machine was waited for
-    assert event.startswith("agent 1 failed and is not started again (")
+    assert event.startswith("agent 1 failed and is not restarted (")
     assert event.endswith(f"its log is {tmp_path / 'agent-1.log'}")
 
 

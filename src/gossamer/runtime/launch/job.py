@@ -93,7 +93,7 @@ class Watcher:
     """Receives the events of a launch; subclasses act on them."""
 
     def event(self, text: str) -> None:
-        """Take one line about an agent that died, was started again or gave up."""
+        """Take one line about an agent that died, was restarted or gave up."""
 
     def output(self, rank: int, lines: list[str]) -> None:
         """Take what an agent wrote; asked for only when `listens_to` it."""

@@ -78,7 +78,7 @@ class AgentProcess:
         """Start it, with its output appended to its log."""
         with self.log.open("ab") as log:
             if self.restarts.used:
-                log.write(f"--- agent {self.rank} is started again ({self.restarts.used}) ---\n".encode())
+                log.write(f"--- agent {self.rank} is restarted ({self.restarts.used}) ---\n".encode())
                 log.flush()
             self._process = subprocess.Popen(
                 dies_with(os.getpid(), self._command(self._job, self.rank)),
@@ -108,7 +108,7 @@ class AgentProcess:
         pause = self.restarts.ended()
         if pause is None:
             self.state = "failed"
-            return f"agent {self.rank} {describe_exit(self.exit)} and is not started again; its log is {self.log}"
+            return f"agent {self.rank} {describe_exit(self.exit)} and is not restarted; its log is {self.log}"
         self.state, self._again = "waiting", time.monotonic() + pause
         number = f"restart {self.restarts.used} of {self._job.max_restarts}"
         return f"agent {self.rank} {describe_exit(self.exit)}; {number} in {pause:g} s"
@@ -233,7 +233,7 @@ class Launcher:
             if event:
                 self.watcher.event(event)
         if self._book is not None and self._book.look():
-            self.watcher.event("the address book had died and was started again")
+            self.watcher.event("the address book died and was restarted")
         self._pass_on_output()
         if time.monotonic() >= self._next_table:
             self._next_table = time.monotonic() + TABLE

@@ -225,7 +225,7 @@ class RayLauncher:
             self._exits[rank], self._states[rank] = 1, "failed"
             words = next(iter(str(error).strip().splitlines()), type(error).__name__)
             log = log_path(self.job.folder, rank)
-            self.watcher.event(f"agent {rank} failed and is not started again ({words}); its log is {log}")
+            self.watcher.event(f"agent {rank} failed and is not restarted ({words}); its log is {log}")
 
     def _look(self, ray: Any, book: BookProcess | None, patience: float) -> None:
         """Report restarts of agents and book."""
@@ -234,9 +234,9 @@ class RayLauncher:
         for rank, place in self._places.items():
             if place.restarts > (before[rank].restarts if rank in before else 0):
                 number = f"restart {place.restarts} of {self.job.max_restarts}"
-                self.watcher.event(f"agent {rank} had died and was started again by Ray ({number})")
+                self.watcher.event(f"agent {rank} died and was restarted by Ray ({number})")
         if book is not None and book.look():
-            self.watcher.event("the address book had died and was started again")
+            self.watcher.event("the address book died and was restarted")
         self.watcher.status(self.rows())
 
     def _find_places(self, ray: Any, patience: float) -> None:
