@@ -24,7 +24,7 @@ from gossamer.cli.launch_view import LaunchView
 from gossamer.errors import UserError, read_whole
 from gossamer.network import network as make_network
 from gossamer.run.folder import safe_name, unused_folder
-from gossamer.runtime.addresses import is_loopback, split
+from gossamer.runtime.addresses import is_loopback, split_endpoint
 from gossamer.runtime.age_trace import merge_traces
 from gossamer.runtime.compression import parse_codec
 from gossamer.runtime.environment import FIELDS, Run
@@ -180,7 +180,7 @@ def make_launch(
         folder=folder,
         max_restarts=max_restarts,
         serves_book=serves,
-        book_port=split(run.book)[1] if run.book else 0,
+        book_port=split_endpoint(run.book)[1] if run.book else 0,
     )
     return Launch(job, own_key)
 
@@ -239,7 +239,7 @@ def _check_parts(run: Run) -> None:
 def _is_ours_to_serve(run: Run) -> bool:
     """Say whether the book is at this machine's address and not served yet."""
     assert run.book is not None
-    host, port = split(run.book)
+    host, port = split_endpoint(run.book)
     if host != run.address:
         return False
     try:

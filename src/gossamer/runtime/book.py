@@ -24,7 +24,7 @@ from typing import Any
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is public, if not in __all__
 
 from gossamer.errors import UserError, read_whole
-from gossamer.runtime.addresses import bindable, joined, refuse_without_key, split
+from gossamer.runtime.addresses import bindable, join_endpoint, refuse_without_key, split_endpoint
 from gossamer.runtime.keys import BookEntry, Forged, read_key, seal, unseal
 
 PERIOD = 0.25  # seconds between two looks at the book
@@ -56,7 +56,7 @@ def serve_book(address: str, port: int = 0, key: bytes | None = None) -> BookSer
     except (OSError, OverflowError) as error:
         listener.close()
         raise UserError(
-            f"the address book cannot listen on {joined(host, port)} ({error}); "
+            f"the address book cannot listen on {join_endpoint(host, port)} ({error}); "
             "choose an address of this host, and a free port or 0"
         ) from None
     port = listener.getsockname()[1]
@@ -68,14 +68,14 @@ def serve_book(address: str, port: int = 0, key: bytes | None = None) -> BookSer
         timeout=timedelta(seconds=PATIENCE),
         master_listen_fd=listener.detach(),
     )
-    return BookServer(store, joined(host, port))
+    return BookServer(store, join_endpoint(host, port))
 
 
 class Book:
     """One agent's connection to the book. Only `close` waits for the server, for a second or two."""
 
     def __init__(self, endpoint: str, run: str, rank: int, key: bytes | None = None) -> None:
-        self.server = split(endpoint)
+        self.server = split_endpoint(endpoint)
         refuse_without_key(self.server[0], key)
         self.counts: Counter[str] = Counter()  # "forged", "old", "lost", "stuck"
         self._run, self._key = run, key

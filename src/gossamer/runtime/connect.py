@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gossamer.network import Network
-from gossamer.runtime.addresses import split
+from gossamer.runtime.addresses import split_endpoint
 from gossamer.runtime.environment import Run
 from gossamer.runtime.keys import read_key
 from gossamer.runtime.transport.auto_transport import AutoTransport
@@ -99,7 +99,7 @@ def _open_book(run: Run, key: bytes | None) -> "tuple[Book, BookServer | None]":
     from gossamer.runtime.book import Book, serve_book
 
     assert run.book is not None
-    server = serve_book(run.address, split(run.book)[1], key) if run.serves_book else None
+    server = serve_book(run.address, split_endpoint(run.book)[1], key) if run.serves_book else None
     return Book(run.book, run.run, run.rank, key), server
 
 

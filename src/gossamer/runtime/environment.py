@@ -20,7 +20,7 @@ from gossamer.errors import UserError, unknown_name
 from gossamer.network import Network
 from gossamer.network import network as make_network
 from gossamer.network.network import CLIP_WEIGHTS, STARTUPS
-from gossamer.runtime.addresses import is_loopback, split
+from gossamer.runtime.addresses import is_loopback, split_endpoint
 from gossamer.runtime.message import MOST_AGENTS
 from gossamer.runtime.schedulers import (
     LOOPBACK,
@@ -108,7 +108,7 @@ class Run:
             if choices and getattr(self, field.name) not in choices:
                 raise unknown_name(field.name, getattr(self, field.name), choices)
         if self.book is not None:
-            split(self.book)
+            split_endpoint(self.book)
         if not is_loopback(self.address) and self.key_file is None:
             raise UserError(
                 f"address {self.address} can be reached from other machines, and the run has no key; name a file of "

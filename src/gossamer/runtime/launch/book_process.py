@@ -11,7 +11,7 @@ from typing import Any
 
 from gossamer.errors import UserError
 from gossamer.run.agent_folder import last_words
-from gossamer.runtime.addresses import split
+from gossamer.runtime.addresses import split_endpoint
 from gossamer.runtime.book import Book
 from gossamer.runtime.environment import Run
 from gossamer.runtime.keys import read_key
@@ -66,7 +66,7 @@ class BookProcess:
             where = f"{self._job.run.address}:{self._port}"
             raise UserError(f"cannot start the address book at {where} ({last_words(self._log)}); see {self._log}")
         endpoint = line.decode("utf-8", "replace").strip()
-        self._port = split(endpoint)[1]
+        self._port = split_endpoint(endpoint)[1]
         return endpoint
 
     def look(self) -> bool:

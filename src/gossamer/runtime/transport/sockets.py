@@ -19,7 +19,7 @@ import zmq
 import zmq.utils.garbage  # before `close` is registered with atexit, which calls the last one first
 
 from gossamer.errors import UserError
-from gossamer.runtime.addresses import bindable, connectable, joined
+from gossamer.runtime.addresses import bindable, connectable, join_endpoint
 from gossamer.runtime.message import Stamp
 from gossamer.runtime.transport.base import Letter, Transport
 from gossamer.runtime.transport.request_format import run_digest
@@ -114,7 +114,7 @@ class Sockets(Transport):
 
     def _bind(self, host: str) -> str:
         try:
-            self._socket.bind(f"tcp://{joined(host, 0)}")
+            self._socket.bind(f"tcp://{join_endpoint(host, 0)}")
         except zmq.ZMQError as error:
             self._context.destroy(linger=0)
             raise UserError(f"cannot listen on '{host}' ({error}); give an IP address of this host") from None
