@@ -15,7 +15,7 @@ from gossamer.bench.runtime_cases import MIXING, SHARED, SOCKETS, BlockTally, Me
 from gossamer.bench.runtime_fleet import Fleet
 from gossamer.bench.runtime_worker import Gossip, Mixing, measure, private_memory
 from gossamer.errors import UserError
-from gossamer.runtime.transport.shared import remove_leftovers
+from gossamer.runtime.transport.shared_memory import remove_leftovers
 from launching import alive
 
 PLAN = make_request("cpu", None, None, quick=True)

@@ -11,7 +11,7 @@ import pytest
 
 import gossamer as gm
 from command import files_under
-from gossamer.runtime.launch.process_family import family
+from gossamer.runtime.launch.child_processes import find_processes
 from launching import alive, in_a_shell, lives, pids, write_script
 from waiting import until
 
@@ -23,7 +23,7 @@ BOOK = ("--book", "localhost:9")
 def unhurried(monkeypatch):
     """However slow the machine is: no lines about agents that take long, and a start remains a start."""
     monkeypatch.setattr("gossamer.cli.launch_view.LINE_EVERY", math.inf)
-    monkeypatch.setattr("gossamer.runtime.launch.processes.BEGINNING", 60.0)
+    monkeypatch.setattr("gossamer.runtime.launch.launcher.BEGINNING", 60.0)
 
 
 def shared_memory(run):
@@ -43,7 +43,7 @@ def test_launch_json_is_one_object_and_nothing_is_left(command, folder, monkeypa
     assert life["argv"][1:] == ["--json", "--agents"]  # what follows the script is the script's
     host, port = life["environ"]["GOSSAMER_BOOK"].split(":")
     assert host == "127.0.0.1" and int(port) > 0 and life["environ"]["GOSSAMER_RUN"] == document["run"]
-    assert family(run=document["run"]) == [] and shared_memory(document["run"]) == []
+    assert find_processes(run=document["run"]) == [] and shared_memory(document["run"]) == []
     names = {path.name for path in (folder / "out").glob("*.log")}
     assert names == {"agent-0.log", "agent-1.log", "book.log"}
 
@@ -52,7 +52,7 @@ def test_launch_for_people_shows_the_first_agent_and_says_where_the_rest_is(comm
     write_script(folder, "print('I am', rank)")
     out = command.well("launch", "--agents", 2, *BOOK, "script.py").out.splitlines()
     assert out[0] == "I am 0" and len(out) == 2
-    assert out[1].startswith("2 agents ended well after ") and out[1].endswith("; their logs are in runs/launch-script")
+    assert out[1].startswith("2 agents finished after ") and out[1].endswith("; their logs are in runs/launch-script")
     shown = command.well("launch", "--agents", 2, *BOOK, "--logs", "all", "script.py").out.splitlines()
     assert sorted(shown[:2]) == ["[0] I am 0", "[1] I am 1"] and shown[2].endswith("runs/launch-script-2")
 
@@ -107,7 +107,7 @@ def test_an_agent_that_fails_for_good_is_named_and_the_status_is_1(command, fold
     outcome = command("launch", "--agents", 2, *BOOK, "--max-restarts", 0, "--logs", "none", "script.py")
     assert (outcome.status, outcome.out) == (1, "")
     assert outcome.err.splitlines() == [
-        "gossamer: agent 1 ended with status 7 and is not started again; its log is runs/launch-script/agent-1.log",
+        "gossamer: agent 1 ended with status 7 and is not restarted; its log is runs/launch-script/agent-1.log",
         "gossamer: agent 1 of 2 failed; see runs/launch-script/agent-1.log",
     ]
     document = command("launch", "--agents", 2, *BOOK, "--max-restarts", 0, "--json", "script.py").document
@@ -139,9 +139,9 @@ def test_ages_are_recorded_in_one_file(command, folder):
     ("arguments", "words"),
     [
         (("--agents", 2, "missing.py"), "there is no script 'missing.py'"),
-        (("script.py",), "nothing says how many agents to start"),
+        (("script.py",), "the number of agents is missing"),
         (("--agents", "two", "script.py"), "agents must be a whole number, got 'two'"),
-        (("--agents", 0, "script.py"), "nothing says how many agents"),
+        (("--agents", 0, "script.py"), "the number of agents is missing"),
         (("--agents", 3, "--network", "ring:4", "script.py"), "'ring:4' has 4 agents but the run has 3"),
         (("--agents", 2, "--compress", "zip", "script.py"), "unknown compression 'zip'"),
         (("--agents", 2, "--faults", "rain", "script.py"), "unknown fault 'rain'"),
@@ -185,7 +185,7 @@ def launched(folder):
         made = in_a_shell(folder, "--agents", 2, "--out", "out", "--run", run, *arguments, "script.py")
         processes.append(made)
         until(lambda: all((folder / f"out/ready-{rank}.jsonl").exists() for rank in range(2)), 120)
-        assert set(pids(folder / "out", 2)) <= set(family(run=run))
+        assert set(pids(folder / "out", 2)) <= set(find_processes(run=run))
         return made, run
 
     yield launch
@@ -196,7 +196,7 @@ def launched(folder):
 
 def test_sigterm_ends_all_agents_and_the_book(folder, launched):
     process, run = launched(WAITS, "--json")
-    everyone = family(run=run)
+    everyone = find_processes(run=run)
     assert len(everyone) == 3  # the address book too
     Path(f"/dev/shm/gossamer-{run}-0").write_bytes(b"left by an agent")
     process.send_signal(signal.SIGTERM)
@@ -204,7 +204,7 @@ def test_sigterm_ends_all_agents_and_the_book(folder, launched):
     assert process.returncode == 130 and err == "gossamer: interrupted; the logs are in out\n"
     document = json.loads(out)
     assert document["interrupted"] and [one["exit"] for one in document["agents"]] == [-signal.SIGINT] * 2
-    assert not any(alive(pid) for pid in everyone) and family(run=run) == shared_memory(run) == []
+    assert not any(alive(pid) for pid in everyone) and find_processes(run=run) == shared_memory(run) == []
 
 
 def test_a_second_interrupt_ends_agents_that_do_not_listen_at_once(folder, launched):
@@ -216,12 +216,12 @@ def test_a_second_interrupt_ends_agents_that_do_not_listen_at_once(folder, launc
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130 and err.endswith("gossamer: interrupted\n")
     assert time.monotonic() - begun < 60  # before they would have been pressed
-    assert not any(alive(pid) for pid in pids(folder / "out", 2)) and family(run=run) == []
+    assert not any(alive(pid) for pid in pids(folder / "out", 2)) and find_processes(run=run) == []
 
 
 def test_agents_and_book_do_not_outlive_a_launcher_that_is_killed(folder, launched):
     process, run = launched(DEAF)
-    everyone = family(run=run)
+    everyone = find_processes(run=run)
     assert len(everyone) == 3
     process.kill()
     until(lambda: not any(alive(pid) for pid in everyone))

@@ -6,7 +6,7 @@ from gossamer.errors import UserError
 from gossamer.report.watch import follower as follower_module
 from gossamer.report.watch.follower import Follower
 from gossamer.run.status import read_status
-from gossamer.train.processes.samples import Samples
+from gossamer.train.processes.launch_status import Samples
 from launching import write_script
 
 BOOK = ("--book", "localhost:9")  # which nobody serves: these agents need none

@@ -16,11 +16,10 @@ from gossamer.run.plan import make_plan
 from gossamer.run.settings import make_settings
 from gossamer.run.status import StatusFile, read_status
 from gossamer.runtime.launch.job import Watcher
-from gossamer.runtime.launch.launch_settings import Processes
-from gossamer.train.processes.launch_status import Told
+from gossamer.runtime.launch.launch_settings import ProcessSettings
+from gossamer.train.processes.launch_status import Samples, StatusRecorder
 from gossamer.train.processes.launched_training import train
 from gossamer.train.processes.merged_rows import GrowingHistory
-from gossamer.train.processes.samples import Samples
 from runs import Crash, begin, crashing_at, take_up, training
 
 
@@ -127,7 +126,7 @@ def row(rank, state="running", **said):
 
 def told(tmp_path, monkeypatch, also=None):
     monkeypatch.setattr(status, "EVERY", 0.0)
-    return Told(Watcher(), StatusFile(tmp_path, steps=None), also)
+    return StatusRecorder(Watcher(), StatusFile(tmp_path, steps=None), also)
 
 
 def test_agents_that_die_and_return_are_told(tmp_path, monkeypatch):
@@ -202,7 +201,7 @@ def test_processes_tell_their_status_and_ages(tmp_path):
     made = make_plan(
         make_settings({"network": "complete:2", "delay": "0", "model": "linear", "epochs": 3, "algorithm": "d-asgd"})
     )
-    how = Processes(engine="processes", lockstep=True)
+    how = ProcessSettings(engine="processes", lockstep=True)
     train(made, RunFolder.create(tmp_path / "run", made.settings, made.network), how)
     written, rows = read_status(tmp_path / "run"), rows_of(tmp_path / "run")
     assert (written["status"], written["step"], written["steps"]) == ("finished", made.steps, made.steps)

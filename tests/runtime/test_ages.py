@@ -16,7 +16,7 @@ from gossamer.runtime.agent import Agent
 from gossamer.runtime.environment import Run
 from gossamer.runtime.message import Stamp
 from gossamer.runtime.node import Node
-from gossamer.runtime.past import StepClock
+from gossamer.runtime.received_messages import StepClock
 from gossamer.runtime.transport.base import Letter, Transport
 
 # ---- ages from clocks
@@ -74,7 +74,7 @@ class Hands:
 
     def __init__(self, monkeypatch) -> None:
         self.now = 100.0
-        monkeypatch.setattr("gossamer.runtime.received.time", SimpleNamespace(monotonic=lambda: self.now))
+        monkeypatch.setattr("gossamer.runtime.received_messages.time", SimpleNamespace(monotonic=lambda: self.now))
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def say(
     script.letters[peer] = Letter(stamp, values.view(torch.uint8), **changes)
 
 
-def take_step(node: Node, x: float = 0.0) -> "gm.runtime.agent.Step":
+def take_step(node: Node, x: float = 0.0) -> "gm.runtime.agent.StepResult":
     zero = torch.zeros(1, 2, dtype=torch.float64)
     return node.step(zero + x, zero, zero, 0.1)
 

@@ -1,7 +1,7 @@
 import hypothesis.strategies as st
 from hypothesis import given
 
-from gossamer.runtime.transport.asking import SAMPLES, ClockOffset
+from gossamer.runtime.transport.socket_receiver import SAMPLES, ClockOffset
 
 times = st.integers(0, 10**12)
 delays = st.integers(0, 10**9)

@@ -121,5 +121,5 @@ def test_memory_of_something_else_is_refused():
     small = parse_codec("topk:0.1").encoder("gradient", 10, torch.float32).state_dict()
     encoder = parse_codec("topk:0.1").encoder("gradient", 20, torch.float32)
     for wrong in (small, {}):
-        with pytest.raises(UserError, match=r"no 'error' \(20,\) in what was saved; go on with the same compression"):
+        with pytest.raises(UserError, match=r"no 'error' \(20,\) in the saved state; use the same compression"):
             encoder.load_state_dict(wrong)

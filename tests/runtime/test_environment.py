@@ -8,7 +8,7 @@ import pytest
 from gossamer.errors import UserError
 from gossamer.runtime import environment
 from gossamer.runtime.environment import FIELDS, VARIABLES, Run, host_name, read_environment
-from gossamer.runtime.launch.schedulers import expand_nodes, job_port, own_address, to_run_id
+from gossamer.runtime.schedulers import expand_nodes, job_port, own_address, to_run_id
 
 # One value for every field, none of them its default.
 EVERYTHING = Run(
@@ -84,7 +84,7 @@ def test_a_run_makes_its_network_and_refuses_one_of_another_size():
     ("values", "words"),
     [
         ({"agents": 0}, "agents must lie between 1 and"),
-        ({"rank": 3, "agents": 3}, "rank 3 is none of 3 agents; ranks are numbered 0 to 2"),
+        ({"rank": 3, "agents": 3}, "rank must lie between 0 and 2 with 3 agents, got 3"),
         ({"rank": -1}, "rank must be 0 or more, got -1"),
         ({"run": "My Run"}, "try my-run"),
         ({"run": "x" * 41}, "1 to 40 small letters"),
@@ -112,7 +112,7 @@ def test_values_out_of_range_are_refused_in_one_line(values, words):
         ({"GOSSAMER_LOCKSTEP": "perhaps"}, "GOSSAMER_LOCKSTEP: lockstep must be true or false"),
         ({"GOSSAMER_AGENTS": "4"}, "GOSSAMER_AGENTS is 4 but GOSSAMER_RANK is not set"),
         ({"GOSSAMER_AGENTS": "4", "GOSSAMER_RANK": "1"}, "4 agents cannot find each other without GOSSAMER_BOOK"),
-        ({"GOSSAMER_RANK": "1"}, "rank 1 is none of 1 agents"),
+        ({"GOSSAMER_RANK": "1"}, "rank must lie between 0 and 0 with 1 agents, got 1"),
         ({"RANK": "0", "WORLD_SIZE": "2"}, "MASTER_ADDR or MASTER_PORT is not"),
         ({"RANK": "zero", "WORLD_SIZE": "2"}, "RANK must be a whole number, got 'zero'"),
     ],

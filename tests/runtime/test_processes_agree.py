@@ -8,8 +8,8 @@ import torch
 from engines import CORE, make, worlds_of_processes
 from flight import SOURCE
 from gossamer.runtime.environment import Run
-from gossamer.runtime.launch.job import Job
-from gossamer.runtime.launch.processes import Launcher
+from gossamer.runtime.launch.job import LaunchJob
+from gossamer.runtime.launch.launcher import Launcher
 from pages import SUPPORT
 
 SCRIPT = SUPPORT / "lockstep_agent.py"
@@ -20,7 +20,9 @@ SCRIPT = SUPPORT / "lockstep_agent.py"
 def test_processes_in_lock_step_reproduce_the_trajectory(tmp_path, transport, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([SOURCE, str(SCRIPT.parent)]))
     run = Run(agents=3, run=f"agree-{os.getpid()}-{transport}", transport=transport)
-    job = Job(run=run, ranks=(0, 1, 2), script=SCRIPT, arguments=(str(tmp_path),), folder=tmp_path, max_restarts=0)
+    job = LaunchJob(
+        run=run, ranks=(0, 1, 2), script=SCRIPT, arguments=(str(tmp_path),), folder=tmp_path, max_restarts=0
+    )
     report = Launcher(job).run()
     assert not report.failed, (tmp_path / "agent-0.log").read_text()[-2000:]
     paths = [torch.load(tmp_path / f"{rank}.pt") for rank in range(3)]

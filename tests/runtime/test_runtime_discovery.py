@@ -8,7 +8,7 @@ import torch
 
 from gossamer.network import NOTHING, discover, graph, network
 from gossamer.runtime import cluster_discovery
-from gossamer.runtime.cluster_discovery import ENOUGH, EVERY, Observer
+from gossamer.runtime.cluster_discovery import ENOUGH, EVERY, ClusterObserver
 
 PAIR = graph.adjacency(graph.path(2))
 LATE = 6
@@ -118,26 +118,26 @@ def all_told(net, age, steps=50):
 def test_two_hosts_are_two_clusters_and_tau_is_the_age_between_them(tmp_path, clock):
     net = network("complete:4")
     book = all_told(net, lambda sender, receiver: 1 if sender // 2 == receiver // 2 else 9)
-    found = Observer(net, tmp_path).look(book, 120)
+    found = ClusterObserver(net, tmp_path).look(book, 120)
     assert found == {"step": 120, "clusters": [[0, 1], [2, 3]], "tau": 9}
     assert [json.loads(line) for line in (tmp_path / "discovery.jsonl").read_text().splitlines()] == [found]
 
 
 def test_an_age_of_one_is_current_and_of_two_is_late(clock):
     net = network("path:3")
-    found = Observer(net, None).look(all_told(net, lambda *ends: 1 if 0 in ends else 2), 5)
+    found = ClusterObserver(net, None).look(all_told(net, lambda *ends: 1 if 0 in ends else 2), 5)
     assert found == {"step": 5, "clusters": [[0, 1], [2]], "tau": 2}
 
 
 def test_ages_belong_to_the_links_of_the_graph_in_their_order(clock):
     """On a ring the neighbours of agent 0 are 1 and 3, and each column of its ages is of one of them."""
     net = network("ring:4")
-    found = Observer(net, None).look(all_told(net, lambda *ends: 0 if {*ends} in ({0, 3}, {1, 2}) else 4), 5)
+    found = ClusterObserver(net, None).look(all_told(net, lambda *ends: 0 if {*ends} in ({0, 3}, {1, 2}) else 4), 5)
     assert found["clusters"] == [[0, 3], [1, 2]]
 
 
 def test_nothing_is_found_before_every_agent_has_told_enough(clock):
-    net, observer = network("path:3"), Observer(network("path:3"), None)
+    net, observer = network("path:3"), ClusterObserver(network("path:3"), None)
 
     def looks(book):
         clock.now += EVERY
@@ -161,14 +161,14 @@ def test_only_iterations_of_which_all_have_told_count_and_the_last_of_them(clock
     net, book = network("path:2"), Shelf()
     book.tell(0, ages_of(40, steps=50))
     book.tell(1, ages_of(100, steps=20))
-    assert Observer(net, None).look(book, 5)["clusters"] == [[0, 1]]
+    assert ClusterObserver(net, None).look(book, 5)["clusters"] == [[0, 1]]
     book.tell(1, ages_of(100, steps=50))
-    assert Observer(net, None).look(book, 5)["clusters"] == [[0], [1]]
+    assert ClusterObserver(net, None).look(book, 5)["clusters"] == [[0], [1]]
 
 
 def test_a_neighbour_that_is_not_heard_any_more_leaves_its_cluster(clock):
     net = network("complete:3")
-    observer = Observer(net, None)
+    observer = ClusterObserver(net, None)
     assert observer.look(all_told(net, lambda *_: 0), 5)["clusters"] == [[0, 1, 2]]
     book = all_told(net, lambda sender, _: NOTHING if sender == 2 else 0)
     book.tell(2, [[0, 0]] * 50)  # the last it told before it died
@@ -177,7 +177,7 @@ def test_a_neighbour_that_is_not_heard_any_more_leaves_its_cluster(clock):
 
 
 def test_it_tells_only_what_is_new(tmp_path, clock):
-    observer, book, told = Observer(network("path:2"), tmp_path), Shelf(), []
+    observer, book, told = ClusterObserver(network("path:2"), tmp_path), Shelf(), []
     for step, share in enumerate([95, 80, 71, 69, 80, 89, 90, 80]):
         book.tell(0, ages_of(share))
         book.tell(1, ages_of(100))
@@ -194,7 +194,7 @@ def test_it_tells_only_what_is_new(tmp_path, clock):
 
 
 def test_a_look_that_comes_too_soon_looks_at_nothing(clock):
-    net, observer = network("path:2"), Observer(network("path:2"), None)
+    net, observer = network("path:2"), ClusterObserver(network("path:2"), None)
     assert observer.look(all_told(net, lambda *_: 0), 1)["clusters"] == [[0, 1]]
     apart = all_told(net, lambda *_: LATE)
     clock.now += 0.9 * EVERY

@@ -11,7 +11,7 @@ import torch
 import gossamer as gm
 from gossamer.runtime.agent import Agent
 from gossamer.runtime.environment import Run
-from gossamer.runtime.transport.shared import remove_leftovers
+from gossamer.runtime.transport.shared_memory import remove_leftovers
 
 _numbers = itertools.count()
 

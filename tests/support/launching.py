@@ -8,7 +8,7 @@ from pathlib import Path
 
 import gossamer as gm
 from gossamer.runtime.environment import Run
-from gossamer.runtime.launch.job import Job, Watcher
+from gossamer.runtime.launch.job import LaunchJob, Watcher
 
 # Every script notes each of its lives: when it began, its process, and how often it had been started before.
 NOTES = """
@@ -32,8 +32,8 @@ NOWHERE = "127.0.0.1:9"  # no address book: agents of these tests need none
 # `gossamer`, but agents that end at their leisure, as on a machine that stands still for a while, are not pressed.
 PATIENT = """
 from gossamer.cli.main import main
-from gossamer.runtime.launch import processes
-processes.POLITE, processes.FINAL = 60.0, 120.0
+from gossamer.runtime.launch import launcher
+launcher.POLITE, launcher.FINAL = 60.0, 120.0
 main()
 """
 
@@ -66,7 +66,7 @@ def write_script(folder, body):
 def make_job(folder, body, agents, **values):
     run = Run(agents=agents, run=f"test-{os.getpid()}-{folder.name[-20:].replace('_', '-')}".lower(), book=NOWHERE)
     made = {"run": run, "ranks": tuple(range(agents)), "script": write_script(folder, body), "folder": folder}
-    return Job(**{**made, "serves_book": False, **values})
+    return LaunchJob(**{**made, "serves_book": False, **values})
 
 
 def lines_of(path):

@@ -16,7 +16,7 @@ import torch
 import zmq
 
 from gossamer.runtime.message import Stamp
-from gossamer.runtime.transport.requests import Ask, Envelope, pack_request, run_digest
+from gossamer.runtime.transport.request_format import Ask, Envelope, pack_request, run_digest
 from gossamer.runtime.transport.sockets import Sockets
 
 NO_RUN = run_digest("")

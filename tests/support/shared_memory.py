@@ -5,14 +5,14 @@ from contextlib import contextmanager
 import torch
 
 from gossamer.runtime.message import Stamp
-from gossamer.runtime.transport import shared
-from gossamer.runtime.transport.shared import SharedMemory
+from gossamer.runtime.transport import shared_memory
+from gossamer.runtime.transport.shared_memory import SharedMemory
 
 
 @contextmanager
 def agents_in(folder, monkeypatch):
     """Make agents of a run; they look for new files of their peers at every call."""
-    monkeypatch.setattr(shared, "LOOK_AGAIN", 0.0)
+    monkeypatch.setattr(shared_memory, "LOOK_AGAIN", 0.0)
     made = []
 
     def make(rank, incarnation=1, run="run", length=None, num_agents=3):

@@ -6,7 +6,8 @@ import torch
 
 from gossamer.runtime.message import Stamp
 from gossamer.runtime.transport.base import KEPT, Letter, Transport
-from gossamer.runtime.transport.faults import Faulty, parse_faults
+from gossamer.runtime.transport.fault_spec import parse_faults
+from gossamer.runtime.transport.faults import FaultyTransport
 
 MS = 1_000_000  # nanoseconds
 AGENTS = 4
@@ -55,7 +56,7 @@ class Agent:
     def __init__(self, text: str, *, rank: int = 1, seed: int = 0, offset: int | None = 0, start: int = 10**12):
         self.wire, self.now, self.start = Wire(offset), start, start
         faults = parse_faults(text, AGENTS)
-        self.faulty = Faulty(self.wire, faults, rank, seed, clock=lambda: self.now, restarts=0)
+        self.faulty = FaultyTransport(self.wire, faults, rank, seed, clock=lambda: self.now, restarts=0)
 
     def shows(self, peer: int = 0) -> int | None:
         letter = self.faulty.latest(peer)

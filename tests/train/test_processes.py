@@ -16,7 +16,7 @@ from gossamer.run.agent_folder import AgentFolder
 from gossamer.run.folder import RunFolder
 from gossamer.run.plan import make_plan
 from gossamer.run.settings import make_settings
-from gossamer.runtime.launch.launch_settings import Processes
+from gossamer.runtime.launch.launch_settings import ProcessSettings
 from gossamer.train.processes.launched_training import train
 
 SETTINGS = {"network": "paper-1", "delay": "5", "lr": 0.1, "seed": 3, "batch": 16, "epochs": 8}
@@ -24,7 +24,9 @@ SETTINGS = {"network": "paper-1", "delay": "5", "lr": 0.1, "seed": 3, "batch": 1
 
 def in_processes(folder, how=None, **settings):
     made = make_plan(make_settings({**SETTINGS, **settings}))
-    return train(made, RunFolder.create(folder, made.settings, made.network), how or Processes(engine="processes"))
+    return train(
+        made, RunFolder.create(folder, made.settings, made.network), how or ProcessSettings(engine="processes")
+    )
 
 
 @pytest.mark.timeout(600)
@@ -35,7 +37,7 @@ def in_processes(folder, how=None, **settings):
 def test_a_whole_digits_run_is_the_simulators(tmp_path, algorithm, transport, network, epochs):
     settings = {**SETTINGS, "algorithm": algorithm, "momentum": 0.5, "network": network, "epochs": epochs}
     trace = tmp_path / "trace.csv"
-    how = Processes(engine="processes", lockstep=True, transport=transport, record=str(trace))
+    how = ProcessSettings(engine="processes", lockstep=True, transport=transport, record=str(trace))
     summary = in_processes(tmp_path / "run", how, **settings)
     expected = gm.simulate(**settings)
     assert summary["status"] == "finished" and summary["iterations"] == expected.summary["iterations"]
@@ -57,7 +59,7 @@ def test_a_whole_digits_run_is_the_simulators(tmp_path, algorithm, transport, ne
 
 @pytest.mark.timeout(600)
 def test_free_running_agents_learn_and_one_that_kills_itself_returns_from_its_checkpoint(tmp_path):
-    how = Processes(engine="processes", faults="kill:1@60")
+    how = ProcessSettings(engine="processes", faults="kill:1@60")
     settings = {"network": "clusters:2,2", "delay": "0", "algorithm": "dm-asgd", "epochs": 12, "checkpoint_every": 1}
     summary = in_processes(tmp_path / "run", how, **settings)
     assert summary["status"] == "finished" and summary["restarts"] == [0, 1, 0, 0]
@@ -119,7 +121,7 @@ def test_ctrl_c_saves_and_resume_goes_on(tmp_path, capsys):
     [
         (["--lockstep"], "add --engine processes"),
         (["--engine", "threads"], "choose one of: processes, simulator"),
-        (["--engine", "processes", "--precision", "bf16"], "precision=bf16 is the simulator's"),
+        (["--engine", "processes", "--precision", "bf16"], "precision=bf16 needs the simulator"),
         (["--engine", "processes", "--faults", "delay:fast"], "delay"),
         (["--engine", "processes", "--compress", "zip"], "unknown"),
         (["--engine", "processes", "--transport", "pigeon"], "choose one of: auto, shared, sockets"),

@@ -15,7 +15,7 @@ from gossamer.bench.runtime_fleet import Fleet
 from gossamer.bench.runtime_worker import STATUS
 from gossamer.engine.memory_need import in_words
 from gossamer.errors import UserError
-from gossamer.runtime.directory.keys import write_key
+from gossamer.runtime.keys import write_key
 
 AGENTS = 4
 MIXING, SHARED, SOCKETS, LOCKED = "mixing alone", "shared memory", "sockets", "sockets, encrypted"

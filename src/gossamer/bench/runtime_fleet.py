@@ -15,10 +15,10 @@ from typing import Any
 
 import gossamer
 from gossamer.errors import UserError
-from gossamer.runtime.launch.agent_logs import last_words, log_path
+from gossamer.run.agent_folder import last_words, log_path
+from gossamer.runtime.launch.child_processes import dies_with
 from gossamer.runtime.launch.job import without_run
-from gossamer.runtime.launch.process_family import guarded
-from gossamer.runtime.transport.shared import remove_leftovers
+from gossamer.runtime.transport.shared_memory import remove_leftovers
 
 PATIENCE = 300.0  # seconds beyond what was asked for, after which an agent hangs
 WORKER = "gossamer.bench.runtime_worker"
@@ -72,7 +72,7 @@ class Fleet:
     def _start(self, rank: int) -> None:
         with log_path(self.folder, rank).open("wb") as log:
             process = subprocess.Popen(
-                guarded([sys.executable, "-m", WORKER, str(rank), str(self.agents)]),
+                dies_with(os.getpid(), [sys.executable, "-m", WORKER, str(rank), str(self.agents)]),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

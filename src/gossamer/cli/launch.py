@@ -20,35 +20,33 @@ from gossamer.algorithms.options import describe_options, read_options
 from gossamer.cli.display import print_json
 from gossamer.cli.flags import make_flag, with_flags
 from gossamer.cli.interrupt import INTERRUPTED, Interrupt
-from gossamer.cli.launch_view import View
+from gossamer.cli.launch_view import LaunchView
 from gossamer.errors import UserError, read_whole
 from gossamer.network import network as make_network
 from gossamer.run.folder import safe_name, unused_folder
+from gossamer.runtime.addresses import is_loopback, split_endpoint
 from gossamer.runtime.age_trace import merge_traces
 from gossamer.runtime.compression import parse_codec
-from gossamer.runtime.directory.addresses import is_loopback, split
-from gossamer.runtime.directory.keys import read_key, write_key
 from gossamer.runtime.environment import FIELDS, Run
-from gossamer.runtime.launch.job import Job, Report, torchrun_command
-from gossamer.runtime.launch.processes import Launcher
-from gossamer.runtime.launch.ray_cluster import run_on_ray
-from gossamer.runtime.launch.ray_connection import Resources
-from gossamer.runtime.launch.schedulers import LOOPBACK, to_run_id
+from gossamer.runtime.keys import read_key, write_key
+from gossamer.runtime.launch.job import LaunchJob, LaunchReport, torchrun_command
+from gossamer.runtime.launch.launcher import Launcher
+from gossamer.runtime.launch.ray_cluster import RayResources, run_on_ray
+from gossamer.runtime.schedulers import LOOPBACK, to_run_id
 from gossamer.runtime.transport.fault_spec import parse_faults
 from gossamer.state.checkpoint import write_text
-from gossamer.train.processes.launch_status import Told, how_it_ended
-from gossamer.train.processes.samples import told_of
+from gossamer.train.processes.launch_status import StatusRecorder, how_it_ended, with_recorder
 
 NOTE = "launch.json"  # in the folder: which run it belongs to
 _OWN = ("rank", "folder", "record", "restarts", "launcher")  # set by the launcher for each agent
-_RAY_FLAGS = tuple(describe_options(Resources))
+_RAY_FLAGS = tuple(describe_options(RayResources))
 _DEFAULTS = {"agents": "as many as the network has", "run": "a new one"}  # in place of a lone agent's
 _NETWORK = ("agents", "network", "clusters", "delay", "loss", "mixing", "lazy", "clip_weights", "startup")
 
 
 def _launch_flags() -> list[inspect.Parameter]:
-    """Return a flag for every field of `Run` and `Resources` that a user sets."""
-    fields, ray = describe_options(Run), describe_options(Resources)
+    """Return a flag for every field of `Run` and `RayResources` that a user sets."""
+    fields, ray = describe_options(Run), describe_options(RayResources)
     for name, default in _DEFAULTS.items():
         fields[name] |= {"default": default}
     panels = {name: "Network" if name in _NETWORK else "Agents" for name in FIELDS if name not in _OWN}
@@ -93,7 +91,7 @@ def launch(
     made = make_launch(
         script, arguments or [], given, ranks=ranks, out=out_dir, record=record is not None, max_restarts=max_restarts
     )
-    view = View(logs, made.job.run.agents, json=json)
+    view = LaunchView(logs, made.job.run.agents, json=json)
     made.prepare(view.event)
     try:
         report = _run(made, view, resources, torchrun=torchrun)
@@ -107,20 +105,20 @@ def launch(
     _end(made, report, quiet=json)
 
 
-def _resources(given: dict[str, Any], ray: bool, ranks: str | None) -> Resources | None:
+def _resources(given: dict[str, Any], ray: bool, ranks: str | None) -> RayResources | None:
     """Return each agent's resources on Ray; None without Ray."""
     if not ray and given:
         raise UserError(f"--{next(iter(given)).replace('_', '-')} is for agents on Ray; add --ray")
     if ray and ranks is not None:
         raise UserError(f"--ranks {ranks} is for machines without a cluster; Ray places all agents, so leave it out")
-    return Resources(**read_options(Resources, "Ray", given)) if ray else None
+    return RayResources(**read_options(RayResources, "Ray", given)) if ray else None
 
 
 @dataclass(frozen=True)
 class Launch:
     """A job, with its folder and key."""
 
-    job: Job
+    job: LaunchJob
     own_key: bool  # made for this run alone
 
     def prepare(self, tell: Callable[[str], None]) -> None:
@@ -174,7 +172,7 @@ def make_launch(
     run = Run(**values, record=record)
     _check_parts(run)
     serves = run.book is None or (0 in chosen and _is_ours_to_serve(run))  # two parts may start at the same time
-    job = Job(
+    job = LaunchJob(
         run=run,
         ranks=chosen,
         script=script,
@@ -182,14 +180,14 @@ def make_launch(
         folder=folder,
         max_restarts=max_restarts,
         serves_book=serves,
-        book_port=split(run.book)[1] if run.book else 0,
+        book_port=split_endpoint(run.book)[1] if run.book else 0,
     )
     return Launch(job, own_key)
 
 
 def _agents(values: dict[str, Any]) -> int:
     if "network" not in values:
-        raise UserError("nothing says how many agents to start; give --agents 4 or --network clusters:3,5")
+        raise UserError("the number of agents is missing; give --agents 4 or --network clusters:3,5")
     return make_network(values["network"]).num_agents
 
 
@@ -241,7 +239,7 @@ def _check_parts(run: Run) -> None:
 def _is_ours_to_serve(run: Run) -> bool:
     """Say whether the book is at this machine's address and not served yet."""
     assert run.book is not None
-    host, port = split(run.book)
+    host, port = split_endpoint(run.book)
     if host != run.address:
         return False
     try:
@@ -251,21 +249,21 @@ def _is_ours_to_serve(run: Run) -> bool:
         return True
 
 
-def _run(made: Launch, view: View, resources: Resources | None, *, torchrun: bool) -> Report:
-    told = told_of(made.job, view)
+def _run(made: Launch, view: LaunchView, resources: RayResources | None, *, torchrun: bool) -> LaunchReport:
+    watcher = with_recorder(made.job, view)
     with Interrupt() as interrupt, view.shown():
         if resources is not None:
-            report = run_on_ray(made.job, told, resources, interrupt)
+            report = run_on_ray(made.job, watcher, resources, interrupt)
         elif torchrun:
-            report = Launcher(made.job, told, command=torchrun_command, restarts=0).run(interrupt)
+            report = Launcher(made.job, watcher, command=torchrun_command, restarts=0).run(interrupt)
         else:
-            report = Launcher(made.job, told).run(interrupt)
-    if isinstance(told, Told):
-        told.end(how_it_ended(report))
+            report = Launcher(made.job, watcher).run(interrupt)
+    if isinstance(watcher, StatusRecorder):
+        watcher.end(how_it_ended(report))
     return report
 
 
-def _document(made: Launch, report: Report, record: Path | None) -> dict[str, Any]:
+def _document(made: Launch, report: LaunchReport, record: Path | None) -> dict[str, Any]:
     run = made.job.run
     return {
         "run": run.run,
@@ -283,7 +281,7 @@ def _document(made: Launch, report: Report, record: Path | None) -> dict[str, An
     }
 
 
-def _end(made: Launch, report: Report, *, quiet: bool) -> None:
+def _end(made: Launch, report: LaunchReport, *, quiet: bool) -> None:
     """Print one line about the outcome, and exit with its status."""
     folder, count = made.job.folder, len(report.outcomes)
     if report.interrupted:
@@ -293,10 +291,10 @@ def _end(made: Launch, report: Report, *, quiet: bool) -> None:
         print(f"gossamer: {report.hopeless}", file=sys.stderr)
         raise typer.Exit(1)
     if report.failed:
-        who = ", ".join(str(one.rank) for one in report.failed)
+        ranks = ", ".join(str(one.rank) for one in report.failed)
         log = folder / f"agent-{report.failed[0].rank}.log"
-        what = f"agent{'s' if len(report.failed) > 1 else ''} {who} of {count} failed"
+        what = f"agent{'s' if len(report.failed) > 1 else ''} {ranks} of {count} failed"
         print(f"gossamer: {what}; see {log}", file=sys.stderr)
         raise typer.Exit(1)
     if not quiet:
-        print(f"{count} agents ended well after {report.seconds:.1f} s; their logs are in {folder}")
+        print(f"{count} agents finished after {report.seconds:.1f} s; their logs are in {folder}")

@@ -22,7 +22,7 @@ MOST_AGES = 6  # with more neighbours, show the range of their ages
 COLOURS = {"running": "green", "waiting": "yellow", "failed": "red"}
 
 
-class View(Watcher):
+class LaunchView(Watcher):
     """Shows a launch. `logs` is an agent's number, "all", "none", or None to choose: agent 0, or the table."""
 
     def __init__(self, logs: str | None, agents: int, *, json: bool) -> None:
@@ -37,7 +37,7 @@ class View(Watcher):
         self._next_line = math.inf if json else time.monotonic() + LINE_EVERY
 
     @contextmanager
-    def shown(self) -> Iterator["View"]:
+    def shown(self) -> Iterator["LaunchView"]:
         """Show the live table, if there is one, within this context."""
         if not self._table:
             yield self

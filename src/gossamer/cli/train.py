@@ -26,15 +26,15 @@ from gossamer.run.plan import make_plan
 from gossamer.run.settings import Settings, make_settings, read_settings
 from gossamer.run.summary import Summary
 from gossamer.runtime.launch.job import Watcher
-from gossamer.runtime.launch.launch_settings import Processes, read_processes
+from gossamer.runtime.launch.launch_settings import ProcessSettings, read_processes
 from gossamer.train.loggers import check_log, logged
 from gossamer.train.presets import preset_values
 from gossamer.train.processes import launched_training
 
-_PROCESSES = tuple(field.name for field in dataclasses.fields(Processes))
+_PROCESSES = tuple(field.name for field in dataclasses.fields(ProcessSettings))
 
 
-@takes_settings(also=Processes, panel="Processes")
+@takes_settings(also=ProcessSettings, panel="Processes")
 def train(
     config: Annotated[Path | None, typer.Argument(help="TOML file of settings; flags override it.")] = None,
     *,
@@ -110,14 +110,14 @@ class TrainRequest:
         check_log(settings.log)
         return folder, settings
 
-    def take_processes(self) -> Processes | None:
+    def take_processes(self) -> ProcessSettings | None:
         """Remove the process flags from `given` and return them; None means the simulator."""
         flags = {name: self.given.pop(name) for name in _PROCESSES if name in self.given}
         if self.resume is not None:
             if flags:
                 raise _too_much(next(iter(flags)))
             return read_processes(self.resume)
-        how = Processes(**read_options(Processes, "processes", flags))
+        how = ProcessSettings(**read_options(ProcessSettings, "processes", flags))
         if how.engine == "processes":
             return how
         others = [name for name in flags if name != "engine"]
@@ -196,7 +196,9 @@ class _Bar(Watcher):
         self._progress.update(self._bar, completed=min(steps), note=note)
 
 
-def _run_processes(how: Processes, request: TrainRequest, time_limit: float | None) -> tuple[Summary, RunFolder, int]:
+def _run_processes(
+    how: ProcessSettings, request: TrainRequest, time_limit: float | None
+) -> tuple[Summary, RunFolder, int]:
     """Run all agents to the end; return the summary, the folder and the number of steps."""
     if request.resume is not None:
         folder, settings = request.open_folder()

@@ -20,7 +20,7 @@ CALIBRATION_BATCHES = 8
 MOST_PAIRED = 128  # agents of whom each link's age is kept: a row of metrics has a number for every pair
 
 
-class Stopped(Exception):
+class TrainingStopped(Exception):
     """An evaluation was broken off; `reason` is what was asked for."""
 
     def __init__(self, reason: str | bool) -> None:
@@ -67,7 +67,7 @@ class Evaluator:
         loss = torch.zeros_like(right)
         for indices in torch.arange(len(self.test), device=parameters.device).split(self._batch):
             if self.stop is not None and (reason := self.stop()):
-                raise Stopped(reason)
+                raise TrainingStopped(reason)
             whole = len(indices) == self._batch  # what is left over at the end does not fit the recording
             run = self._recorded if whole else self._measure
             batch_right, batch_loss = run(parameters, indices)

@@ -14,7 +14,7 @@ import torch
 from gossamer.algorithms import Algorithm
 from gossamer.engine.assembly import assemble
 from gossamer.engine.memory_need import peak_bytes
-from gossamer.engine.metrics import MOST_PAIRED, Stopped, Tally
+from gossamer.engine.metrics import MOST_PAIRED, Tally, TrainingStopped
 from gossamer.engine.simulation import NonFinite, StepReport
 from gossamer.errors import UserError
 from gossamer.network import Network
@@ -100,9 +100,9 @@ class Training:
             self._make_up_row(folder)
             while self.simulation.t < self.steps:
                 if stop is not None and (reason := stop()):
-                    raise Stopped(reason)
+                    raise TrainingStopped(reason)
                 self._iterate(folder, on_step)
-        except Stopped as stopped:
+        except TrainingStopped as stopped:
             status = stopped.reason if isinstance(stopped.reason, str) else "interrupted"
         except NonFinite as error:
             status = str(error)

@@ -12,7 +12,7 @@ from gossamer.report.read_runs import RunRecord
 from gossamer.report.repeat_command import repeat_command
 from gossamer.report.runs import short
 from gossamer.run.settings import IGNORED, SETTING_NAMES
-from gossamer.runtime.launch.launch_settings import Processes
+from gossamer.runtime.launch.launch_settings import ProcessSettings
 from gossamer.tasks import TASKS
 
 _APART = IGNORED["seeds"]
@@ -20,7 +20,7 @@ _APART = IGNORED["seeds"]
 # Looked at first when settings are to be told apart, after the algorithm and its options.
 COMMON = ("network", "delay", "loss", "lr", "partition", "task", "model", "momentum", "batch", "epochs")
 PROCESS_KEYS = tuple(
-    field.name for field in dataclasses.fields(Processes) if field.name not in ("max_restarts", "record")
+    field.name for field in dataclasses.fields(ProcessSettings) if field.name not in ("max_restarts", "record")
 )
 
 

@@ -15,7 +15,7 @@ from gossamer.network import Network, Scaled
 from gossamer.run.plan import NETWORK_SETTINGS, make_network
 from gossamer.run.settings import Settings, make_settings, read_settings
 from gossamer.run.status import RUNNING, read_status
-from gossamer.runtime.launch.launch_settings import Processes, read_processes
+from gossamer.runtime.launch.launch_settings import ProcessSettings, read_processes
 
 RUN_FILES = ("config.toml", "metrics.jsonl", "summary.json")
 DEPTH = 3  # folders below the one that was named: compare writes OUT/runs/NAME
@@ -37,7 +37,7 @@ class RunRecord:
     rows: list[MetricsRow]
     summary: dict[str, Any]  # empty before the end
     live: dict[str, Any]  # status.json, empty without one
-    processes: Processes | None  # None for a run of the simulator
+    processes: ProcessSettings | None  # None for a run of the simulator
 
     @property
     def name(self) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from gossamer.run.plan import make_network
 from gossamer.run.settings import SETTING_NAMES, Settings
-from gossamer.runtime.launch.launch_settings import Processes
+from gossamer.runtime.launch.launch_settings import ProcessSettings
 
 # Told even where they are the defaults: what a run is about.
 _ALWAYS = ("algorithm", "network", "delay", "task", "model", "lr", "epochs", "batch", "seed")
@@ -22,7 +22,7 @@ def train_command(values: Mapping[str, Any]) -> str:
     return shlex.join(words)
 
 
-def repeat_command(settings: Settings, processes: Processes | None = None) -> str:
+def repeat_command(settings: Settings, processes: ProcessSettings | None = None) -> str:
     """Return the command that repeats a run: what it is about, and whatever else differs from the defaults."""
     if settings.clusters is not None and _has_clusters_of_its_own(settings):
         settings = dataclasses.replace(settings, clusters=None)
@@ -33,7 +33,9 @@ def repeat_command(settings: Settings, processes: Processes | None = None) -> st
         if value is not None and (name in _ALWAYS or value != getattr(Settings, name))
     }
     how = vars(processes) if processes is not None else {}
-    changed = {name: value for name, value in how.items() if value != getattr(Processes, name) and name != "record"}
+    changed = {
+        name: value for name, value in how.items() if value != getattr(ProcessSettings, name) and name != "record"
+    }
     return train_command({**told, **settings.changed_options(), **changed})
 
 

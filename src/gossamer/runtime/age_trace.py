@@ -1,4 +1,4 @@
-"""Traces of message ages: one file an agent, joined into one that `--delay trace:FILE` replays."""
+"""Traces of message ages: one file per agent, joined into one that `--delay trace:FILE` replays."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -7,18 +7,13 @@ from gossamer.network import NOTHING
 from gossamer.network.trace import HEADER
 
 
-def trace_path(folder: Path, rank: int) -> Path:
-    """Return where an agent writes its part of the run's trace."""
-    return folder / f"trace-{rank}.csv"
-
-
 class AgeRecord:
     """One agent's part of a trace: one row each time the age of a neighbour's message changes."""
 
     def __init__(self, folder: Path, rank: int, neighbours: Sequence[int]) -> None:
         self._rank, self._last = rank, dict.fromkeys(neighbours, NOTHING)
         folder.mkdir(parents=True, exist_ok=True)
-        path = trace_path(folder, rank)
+        path = folder / f"trace-{rank}.csv"  # merge_traces looks for these names
         self._file = path.open("a", encoding="utf-8")
         if path.stat().st_size == 0:
             self._file.write(",".join(HEADER) + "\n")

@@ -12,7 +12,7 @@ from typing import Any
 from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.runtime.age_trace import AgeRecord
-from gossamer.runtime.cluster_discovery import Observer
+from gossamer.runtime.cluster_discovery import ClusterObserver
 from gossamer.runtime.connect import Connection, connect
 from gossamer.runtime.environment import Run, read_environment
 from gossamer.runtime.transport.base import Transport
@@ -23,7 +23,7 @@ WINDOW = 50  # iterations whose ages are posted
 
 
 @dataclass(frozen=True)
-class Step:
+class StepResult:
     """The result of one step."""
 
     x: Float[Tensor, "1 d"]
@@ -55,7 +55,7 @@ class Agent:
         self._ages: list[list[int]] = []
         neighbours = self.neighbours
         self._record = AgeRecord(self.folder, self.rank, neighbours) if run.record and self.folder is not None else None
-        self._observer = Observer(self.network, self.folder) if self.rank == 0 else None
+        self._observer = ClusterObserver(self.network, self.folder) if self.rank == 0 else None
         self._open = True
         self._user: object | None = None  # the optimizer that uses the links
         self._before_close: Callable[[], None] | None = None
@@ -122,7 +122,7 @@ class Agent:
         """Show further values in the launcher's table, such as loss=…: numbers, text, or tensors of one number."""
         self._status |= {name: value.item() if isinstance(value, Tensor) else value for name, value in values.items()}
 
-    def note(self, done: Step, t: int, loss: float | None) -> None:
+    def note(self, done: StepResult, t: int, loss: float | None) -> None:
         """Record a step; post to the address book every POST_EVERY seconds."""
         self._status |= {
             "step": t,

@@ -24,8 +24,8 @@ from typing import Any
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is public, if not in __all__
 
 from gossamer.errors import UserError, read_whole
-from gossamer.runtime.directory.addresses import bindable, joined, refuse_without_key, split
-from gossamer.runtime.directory.keys import BookEntry, Forged, read_key, seal, unseal
+from gossamer.runtime.addresses import bindable, join_endpoint, refuse_without_key, split_endpoint
+from gossamer.runtime.keys import BookEntry, Forged, read_key, seal, unseal
 
 PERIOD = 0.25  # seconds between two looks at the book
 PATIENCE = 3.0  # seconds for one look, or for a connection; a slower book counts as lost
@@ -39,8 +39,9 @@ class BookServer:
         self.endpoint = endpoint
         self._store: TCPStore | None = store
 
-    def close(self) -> None:
-        """Stop serving."""
+    def close(self, *, wait: bool = False) -> None:
+        """Stop serving; `wait` gives the agents time to read the last entries."""
+        time.sleep(2 * PERIOD if wait else 0)
         self._store = None  # its destructor stops the thread and closes the socket
 
 
@@ -55,7 +56,7 @@ def serve_book(address: str, port: int = 0, key: bytes | None = None) -> BookSer
     except (OSError, OverflowError) as error:
         listener.close()
         raise UserError(
-            f"the address book cannot listen on {joined(host, port)} ({error}); "
+            f"the address book cannot listen on {join_endpoint(host, port)} ({error}); "
             "choose an address of this host, and a free port or 0"
         ) from None
     port = listener.getsockname()[1]
@@ -67,14 +68,14 @@ def serve_book(address: str, port: int = 0, key: bytes | None = None) -> BookSer
         timeout=timedelta(seconds=PATIENCE),
         master_listen_fd=listener.detach(),
     )
-    return BookServer(store, joined(host, port))
+    return BookServer(store, join_endpoint(host, port))
 
 
 class Book:
     """One agent's connection to the book. Only `close` waits for the server, for a second or two."""
 
     def __init__(self, endpoint: str, run: str, rank: int, key: bytes | None = None) -> None:
-        self.server = split(endpoint)
+        self.server = split_endpoint(endpoint)
         refuse_without_key(self.server[0], key)
         self.counts: Counter[str] = Counter()  # "forged", "old", "lost", "stuck"
         self._run, self._key = run, key
@@ -121,7 +122,7 @@ class Book:
         if not self._closed.is_set():
             self._closed.set()
             self._news.set()
-            self._line.thread.join(seconds)  # which posts once more
+            self._line.thread.join(seconds)  # it posts once more
             self._supervisor.join(seconds)
 
     def _supervise(self) -> None:
@@ -189,7 +190,7 @@ class _BookLine:
 
     def __init__(self, book: Book, name: str) -> None:
         self._book = book
-        self.progress = time.monotonic()  # when the last look at the book was completed, or had failed
+        self.progress = time.monotonic()  # when the last look at the book ended or failed
         self.ready = False
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
 

@@ -11,7 +11,7 @@ from gossamer.network import NOTHING, Discovery, Network, discover
 
 EVERY = 1.0  # seconds between two looks
 ENOUGH = 20  # iterations of ages needed from every agent
-TOLERANCE = 1  # real links between equals are now and then an iteration late
+TOLERANCE = 1  # a reliable link is now and then one iteration late
 
 
 @runtime_checkable
@@ -22,13 +22,13 @@ class Readable(Protocol):
         """Return an entry."""
 
 
-class Observer:
+class ClusterObserver:
     """Checks all agents' ages every second. A link changes sides only when it clearly has (network.discovery)."""
 
     def __init__(self, network: Network, folder: Path | None) -> None:
         self._network, self._folder = network, folder
         self._found: Discovery | None = None
-        self._looked, self._told = 0.0, 0
+        self._looked, self._posted_tau = 0.0, 0
 
     def look(self, book: Readable, step: int) -> dict[str, Any] | None:
         """Return clusters and tau as plain values when they changed, and log them."""
@@ -41,10 +41,10 @@ class Observer:
             return None
         found = discover(ages, self._network.links, tolerance=TOLERANCE, previous=self._found)
         before, self._found = self._found, found
-        same_tau = abs(self._told - found.tau) <= max(1, self._told // 4)
+        same_tau = abs(self._posted_tau - found.tau) <= max(1, self._posted_tau // 4)
         if before is not None and before.clusters == found.clusters and same_tau:
             return None
-        self._told = found.tau
+        self._posted_tau = found.tau
         values = {"step": step, "clusters": [list(members) for members in found.clusters], "tau": found.tau}
         if self._folder is not None:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -54,8 +54,8 @@ class Observer:
 
     def _ages(self, book: Readable) -> torch.Tensor | None:
         """Return the ages of the last iterations on all links, [steps, n, n]; None until all have posted enough."""
-        told = [book.read(f"ages/{agent}") for agent in range(self._network.num_agents)]
-        rows = [entry.get("ages") if entry else None for entry in told]
+        posted = [book.read(f"ages/{agent}") for agent in range(self._network.num_agents)]
+        rows = [entry.get("ages") if entry else None for entry in posted]
         count = min((len(row) if isinstance(row, list) else 0) for row in rows)
         if count < ENOUGH:
             return None

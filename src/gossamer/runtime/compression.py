@@ -15,8 +15,8 @@ know what a receiver holds, so every payload stands alone:
 
 A receiver that hears a sender for the first time has holes in its row: `Decoder.complete` says whether every
 coordinate has been set. That takes two rounds at most without loss, and m with it but for a chance of 4 p^m / share.
-A sender whose process starts again alone should begin with empty memory rather than with that of a checkpoint: what
-the others hold is newer. Memory is for runs in which all agents go on from the same step.
+A sender that restarts alone should begin with empty memory, not with that of a checkpoint: the other agents hold
+newer values. Saved memory is for runs in which all agents continue from the same step.
 """
 
 from abc import ABC, abstractmethod
@@ -44,7 +44,7 @@ Sections = tuple[tuple[int, torch.dtype], ...]  # how many numbers of which type
 
 
 class _Side:
-    """What the two sides of a part share: the sections of a payload, and tensors kept from one message to the next."""
+    """Base of both sides of a part: the sections of a payload, and tensors kept from one message to the next."""
 
     def __init__(self, sections: Sections, size: int, dtype: torch.dtype) -> None:
         self.sections = sections
@@ -60,10 +60,10 @@ class _Side:
         return {name: value.clone() for name, value in self.kept.items()}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from what `state_dict` has returned."""
+        """Restore what `state_dict` returned."""
         for name, value in self.kept.items():
             if name not in state or state[name].shape != value.shape:
-                raise UserError(f"no '{name}' {tuple(value.shape)} in what was saved; go on with the same compression")
+                raise UserError(f"no '{name}' {tuple(value.shape)} in the saved state; use the same compression")
             value.copy_(state[name])
 
 
@@ -75,7 +75,7 @@ class Encoder(_Side, ABC):
     """The sender's side of one part."""
 
     def encode(self, vector: Float[Tensor, " d"]) -> list[Tensor]:
-        """Return contiguous tensors whose bytes, one after another, are the payload. The vector, on the CPU, stays."""
+        """Return contiguous tensors whose bytes, one after another, are the payload. The vector is not changed."""
         fill = torch.zeros(_ALIGNMENT, dtype=torch.uint8)
         made = ((values, fill[: -values.nbytes % _ALIGNMENT]) for values in self._make(vector))
         return [part for section in made for part in section if len(part)]
@@ -94,9 +94,9 @@ class Decoder(_Side, ABC):
         return all(seen.numpy().all() for seen in self.kept.values())  # torch takes thirty times as long
 
     def decode(self, payload: Tensor, out: Float[Tensor, " d"]) -> None:
-        """Write a payload that was found intact into `out`, which must be the same row for all messages of a sender.
+        """Write an intact payload into `out`, which must be the same row for all messages of a sender.
 
-        One that cannot be of this codec is `Malformed`, and nothing has been written then.
+        A payload that is not of this codec raises `Malformed`, and `out` stays as it was.
         """
         if payload.numel() != self.length:
             raise Malformed(f"a part of {payload.numel()} bytes instead of {self.length}")
@@ -114,12 +114,7 @@ class Decoder(_Side, ABC):
 
 
 class Codec(ABC):
-    """How parts are compressed; all agents of a run agree on one."""
-
-    @property
-    @abstractmethod
-    def text(self) -> str:
-        """The text from which `parse_codec` makes this codec again."""
+    """How parts are compressed; all agents of a run use the same codec."""
 
     def encoder(self, kind: str, size: int, dtype: torch.dtype) -> Encoder:
         """Return an encoder with empty memory for vectors of this size; `kind` is one of KINDS."""
@@ -133,7 +128,7 @@ class Codec(ABC):
 
     @abstractmethod
     def _form(self, kind: str, size: int, dtype: torch.dtype) -> tuple[Sections, type[Encoder], type[Decoder]]:
-        """Return what payloads consist of, and its encoder and decoder."""
+        """Return the sections of a payload, and the classes of its encoder and decoder."""
 
 
 def parse_codec(text: str) -> Codec:
@@ -153,10 +148,6 @@ class Cast(Codec):
     """The numbers as they are, without a copy, or the nearest ones of another type."""
 
     sent: torch.dtype | None
-
-    @property
-    def text(self) -> str:
-        return "none" if self.sent is None else "bf16"
 
     def _form(self, kind: str, size: int, dtype: torch.dtype) -> tuple[Sections, type[Encoder], type[Decoder]]:
         return ((size, self.sent or dtype),), _CastEncoder, _CastDecoder
@@ -187,9 +178,7 @@ class _CastDecoder(Decoder):
 
 @dataclass(frozen=True)
 class Int8(Codec):
-    """Whole numbers from -127 to 127 and a scale for each block; what was rounded off is added to the next vector."""
-
-    text = "int8"
+    """Whole numbers from -127 to 127 and a scale for each block; the rounding error is added to the next vector."""
 
     def _form(self, kind: str, size: int, dtype: torch.dtype) -> tuple[Sections, type[Encoder], type[Decoder]]:
         return ((-(-size // BLOCK), torch.float32), (size, torch.int8)), _Int8Encoder, _Int8Decoder
@@ -229,10 +218,6 @@ class TopK(Codec):
         if not 0 < self.share <= 1:
             raise UserError(f"the share that topk sends must lie above 0 and be at most 1, got {self.share}; try 0.01")
 
-    @property
-    def text(self) -> str:
-        return f"topk:{str(self.share).removesuffix('.0')}"
-
     def _form(self, kind: str, size: int, dtype: torch.dtype) -> tuple[Sections, type[Encoder], type[Decoder]]:
         if kind not in KINDS:
             raise unknown_name("kind of part", kind, KINDS)
@@ -256,7 +241,7 @@ class _GradientEncoder(Encoder):
         chosen = error.abs().topk(self.sections[0][0], sorted=False).indices
         values = error[chosen]
         error[chosen] = 0
-        if not values.isfinite().all():  # what is not finite counts as largest, so only here can more of it be left
+        if not values.isfinite().all():  # such values count as the largest, so error holds none otherwise
             error.nan_to_num_(0, 0, 0)
         return chosen.int(), values
 
@@ -298,7 +283,7 @@ class _StateDecoder(Decoder):
 
 
 def _block_start(count: int, size: int, block: int) -> int:
-    """Return where the block of this message begins: each of them once a round, from a random one on."""
+    """Return where the block of this message begins: each block once a round, the first one random."""
     blocks = -(-size // block)
     round_number, position = divmod(count, blocks)
     first = int(torch.randint(blocks, (), generator=generator(0, "compression", round_number)))

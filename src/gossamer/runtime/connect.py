@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gossamer.network import Network
-from gossamer.runtime.directory.addresses import split
-from gossamer.runtime.directory.keys import read_key
+from gossamer.runtime.addresses import split_endpoint
 from gossamer.runtime.environment import Run
+from gossamer.runtime.keys import read_key
+from gossamer.runtime.transport.auto_transport import AutoTransport
 from gossamer.runtime.transport.base import Transport
 from gossamer.runtime.transport.fault_spec import parse_faults
-from gossamer.runtime.transport.faults import Faulty
-from gossamer.runtime.transport.links import Links
-from gossamer.runtime.transport.shared import SharedMemory
+from gossamer.runtime.transport.faults import FaultyTransport
+from gossamer.runtime.transport.shared_memory import SharedMemory
 
 if TYPE_CHECKING:
     from gossamer.runtime.book import Book, BookServer
@@ -28,14 +28,14 @@ class Connection:
     book: "Book | None"
     server: "BookServer | None"  # of the book, where this agent serves it
     run: Run
-    address: Mapping[str, Any]  # as the others know it; the incarnation in it is the time at which this agent came
+    address: Mapping[str, Any]  # its entry in the book; the incarnation is the time at which this agent started
 
     def has_left(self, peer: int) -> bool:
         """Say whether a peer has finished since this agent started; an older entry may be of an earlier run.
 
-        Two hosts' clocks may differ: a peer that seems to have left before this agent came counts as being there.
+        Two hosts' clocks may differ: a peer that seems to have left before this agent started counts as present.
         """
-        left = (_address(self.book, peer) or {}).get("left")
+        left = _address(self.book, peer).get("left")
         return isinstance(left, int) and left > self.address["incarnation"]
 
     def close(self, *, done: bool = False) -> None:
@@ -48,18 +48,19 @@ class Connection:
                     self.book.post(f"address/{self.run.rank}", {**self.address, "left": time.time_ns()})
                 self.book.close()
             if self.server is not None:
-                from gossamer.runtime.book import PERIOD
-
-                time.sleep(2 * PERIOD if done else 0)  # time for the others to read it
-                self.server.close()
+                self.server.close(wait=done)
 
 
 def connect(run: Run, network: Network, incarnation: int) -> Connection:
     """Open an agent's links, and register its address."""
     key = read_key(Path(run.key_file)) if run.key_file else None
     peers: list[int] = network.links[run.rank].nonzero()[:, 0].tolist()
-    server = _serve(run, key) if run.serves_book else None
-    book = _open_book(run, key) if run.book else None
+    book, server = _open_book(run, key) if run.book else (None, None)
+
+    def same_host(peer: int) -> bool | None:
+        host = _address(book, peer).get("host")
+        return None if host is None else host == run.host
+
     shared = sockets = None
     if run.transport != "sockets":
         shared = SharedMemory(run.run, run.rank, run.agents, incarnation)
@@ -72,50 +73,36 @@ def connect(run: Run, network: Network, incarnation: int) -> Connection:
             incarnation,
             address=run.address,
             key=key,
-            where=lambda peer: None if shared and _same_host(book, run, peer) else _endpoint(book, peer),
+            where=lambda peer: None if shared and same_host(peer) else _address(book, peer).get("endpoint"),
             run=run.run,
             in_order=run.lockstep,
         )
-    endpoint = None if sockets is None else sockets.endpoint
-    address = {"host": run.host, "endpoint": endpoint, "incarnation": incarnation}
+    address = {"host": run.host, "endpoint": sockets and sockets.endpoint, "incarnation": incarnation}
     if book is not None:
         book.post(f"address/{run.rank}", address)
-        for peer in peers:
-            book.watch(f"address/{peer}")
-        for peer in range(run.agents) if run.rank == 0 else ():
-            book.watch(f"ages/{peer}")
-        book.watch("discovery")
-    only = sockets if shared is None else shared if sockets is None else None
-    links: Transport = only or Links(peers, shared, sockets, lambda peer: _same_host(book, run, peer))
+        for name in (*(f"address/{peer}" for peer in peers), "discovery"):
+            book.watch(name)
+        for agent in range(run.agents) if run.rank == 0 else ():
+            book.watch(f"ages/{agent}")
+    transport: Transport | None = shared or sockets
+    if shared and sockets:
+        transport = AutoTransport(peers, shared, sockets, same_host)
+    assert transport is not None
     if run.faults:
         faults = parse_faults(run.faults, run.agents)
-        links = Faulty(links, faults, run.rank, run.seed, restarts=run.restarts)
-    return Connection(links, book, server, run, address)
+        transport = FaultyTransport(transport, faults, run.rank, run.seed, restarts=run.restarts)
+    return Connection(transport, book, server, run, address)
 
 
-def _serve(run: Run, key: bytes | None) -> "BookServer":
-    from gossamer.runtime.book import serve_book
-
-    assert run.book is not None
-    return serve_book(run.address, split(run.book)[1], key)
-
-
-def _open_book(run: Run, key: bytes | None) -> "Book":
-    from gossamer.runtime.book import Book
+def _open_book(run: Run, key: bytes | None) -> "tuple[Book, BookServer | None]":
+    """Connect to the address book, which agent 0 serves where no launcher does."""
+    from gossamer.runtime.book import Book, serve_book
 
     assert run.book is not None
-    return Book(run.book, run.run, run.rank, key)
+    server = serve_book(run.address, split_endpoint(run.book)[1], key) if run.serves_book else None
+    return Book(run.book, run.run, run.rank, key), server
 
 
-def _address(book: "Book | None", peer: int) -> dict[str, Any] | None:
-    return None if book is None else book.read(f"address/{peer}")
-
-
-def _endpoint(book: "Book | None", peer: int) -> str | None:
-    found = _address(book, peer)
-    return None if found is None else found.get("endpoint")
-
-
-def _same_host(book: "Book | None", run: Run, peer: int) -> bool | None:
-    found = _address(book, peer)
-    return None if found is None else found.get("host") == run.host
+def _address(book: "Book | None", peer: int) -> dict[str, Any]:
+    """Return a peer's entry in the book; empty while it is unknown."""
+    return (None if book is None else book.read(f"address/{peer}")) or {}

@@ -20,8 +20,9 @@ from gossamer.errors import UserError, unknown_name
 from gossamer.network import Network
 from gossamer.network import network as make_network
 from gossamer.network.network import CLIP_WEIGHTS, STARTUPS
-from gossamer.runtime.directory.addresses import is_loopback, split
-from gossamer.runtime.launch.schedulers import (
+from gossamer.runtime.addresses import is_loopback, split_endpoint
+from gossamer.runtime.message import MOST_AGENTS
+from gossamer.runtime.schedulers import (
     LOOPBACK,
     own_address,
     read_slurm,
@@ -29,7 +30,6 @@ from gossamer.runtime.launch.schedulers import (
     to_run_id,
     torchrun_restarts,
 )
-from gossamer.runtime.message import MOST_AGENTS
 
 PREFIX = "GOSSAMER_"
 RUN_ID = re.compile(r"[a-z0-9-]{1,40}")
@@ -92,9 +92,11 @@ class Run:
                 raise UserError(f"{name} must be {least} or more, got {getattr(self, name)}")
         if self.rank >= self.agents:
             last = self.agents - 1
-            raise UserError(f"rank {self.rank} is none of {self.agents} agents; ranks are numbered 0 to {last}")
+            raise UserError(f"rank must lie between 0 and {last} with {self.agents} agents, got {self.rank}")
         if not RUN_ID.fullmatch(self.run):
-            raise UserError(f"run '{self.run}' must be 1 to 40 small letters, digits and dashes; try {self._tidy}")
+            raise UserError(
+                f"run '{self.run}' must be 1 to 40 small letters, digits and dashes; try {to_run_id(self.run)}"
+            )
         if isinstance(self.deadline, int):
             object.__setattr__(self, "deadline", float(self.deadline))
         if self.deadline != "auto" and not (isinstance(self.deadline, float) and 0 < self.deadline < math.inf):
@@ -106,16 +108,12 @@ class Run:
             if choices and getattr(self, field.name) not in choices:
                 raise unknown_name(field.name, getattr(self, field.name), choices)
         if self.book is not None:
-            split(self.book)
+            split_endpoint(self.book)
         if not is_loopback(self.address) and self.key_file is None:
             raise UserError(
                 f"address {self.address} can be reached from other machines, and the run has no key; name a file of "
                 "64 hex digits with mode 600 (openssl rand -hex 32) in GOSSAMER_KEY_FILE or --key-file"
             )
-
-    @property
-    def _tidy(self) -> str:
-        return to_run_id(self.run)
 
     def to_environment(self) -> dict[str, str]:
         """Return the variables from which `read_environment` makes the same run, without defaults."""

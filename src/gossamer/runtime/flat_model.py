@@ -12,7 +12,7 @@ from gossamer.shapes import Float, Tensor
 Closure = Callable[[], Any]
 
 
-class Flat:
+class FlatTensors:
     """The order of tensors in one row [1, d]."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
@@ -71,7 +71,7 @@ def _dense(value: Tensor) -> Tensor:
 class Evaluations:
     """Losses and gradients at a point (algorithms.base.Evaluate): the model holds the point meanwhile."""
 
-    def __init__(self, flat: Flat, num_parameters: int, closure: Closure | None, fresh: Closure | None) -> None:
+    def __init__(self, flat: FlatTensors, num_parameters: int, closure: Closure | None, fresh: Closure | None) -> None:
         self._flat, self._num_parameters = flat, num_parameters
         self._closures = {"loss": closure, "gradient": closure, "fresh_gradient": fresh}
 

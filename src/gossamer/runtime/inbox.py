@@ -1,41 +1,75 @@
 """Makes a rule's inbox and weights from the messages that an agent holds: current, late or silent."""
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
+from functools import lru_cache
 from itertools import compress
 from operator import and_
-from typing import Generic, TypeVar
 
 import torch
 
-from gossamer.algorithms import Algorithm, Inbox, Late, Place, Weights
-from gossamer.algorithms.message_parts import aliases
+from gossamer.algorithms import Algorithm, Inbox, Late, Past, Place, Weights
+from gossamer.algorithms.message_parts import aliases, parts_sent
 from gossamer.algorithms.steps import weigh
 from gossamer.network import NOTHING
-from gossamer.runtime.past import OwnPast
-from gossamer.runtime.received import HeldAges, Received
+from gossamer.runtime.received_messages import HeldAges, ReceivedMessages
 from gossamer.shapes import Bool, Float, Int, Tensor
+from gossamer.state.history import Drift, Ring
 
-MOST_KEPT = 256  # weights for so many sets of current links are kept
-
+MOST_CACHED = 256  # small tensors for so many sets of neighbours are kept
 
 Flags = tuple[bool, ...]  # one a neighbour
-Made = TypeVar("Made")
 
 
-class _Kept(Generic[Made]):
-    """A small cache; its values must not be changed."""
+class OwnPast:
+    """The past that a rule needs: own messages by age, and sums over the states since then."""
 
-    def __init__(self) -> None:
-        self._made: dict[Hashable, Made] = {}
+    def __init__(self, algorithm: Algorithm, x: Float[Tensor, "1 d"], depth: int, *, plain: bool) -> None:
+        self._alias = aliases(plain=plain)
+        self._names = algorithm.message
+        self._rings: dict[str, Ring] = {}
+        self._drift: Drift | None = None
+        self._first: int | None = None
+        if algorithm.past is Past.NONE:
+            return
+        kept = dict.fromkeys(("x", *parts_sent(algorithm.message, plain=plain)))
+        self._rings = {name: Ring(depth, x[:, :1] if name in algorithm.numbers else x) for name in kept}
+        for name in algorithm.totals & set(kept):
+            self._rings[name] = Ring(depth, x.double())
+        if algorithm.past is Past.WINDOW:
+            self._drift = Drift(self._rings["x"])
 
-    def get(self, key: Hashable, make: Callable[[], Made]) -> Made:
-        """Return the value of a key, made on first use."""
-        found = self._made.get(key)
-        if found is None:
-            if len(self._made) == MOST_KEPT:
-                self._made.clear()
-            found = self._made[key] = make()
-        return found
+    def clear(self) -> None:
+        """Forget all."""
+        self._first = None
+        for ring in self._rings.values():
+            ring.load_state_dict({})
+        if self._drift is not None:
+            self._drift = Drift(self._rings["x"])
+
+    def push(self, step: int, vectors: Mapping[str, Float[Tensor, "1 _"]]) -> None:
+        """Keep the vectors of this iteration."""
+        self._first = step if self._first is None else self._first
+        for name, ring in self._rings.items():
+            ring.push(step, vectors[name])
+
+    def previous(self, step: int) -> Float[Tensor, "1 d"] | None:
+        """Return the state of the iteration before; at the first, its own."""
+        if not self._rings:
+            return None
+        assert self._first is not None
+        return self._rings["x"].at(max(step - 1, self._first))
+
+    def message(self, step: int) -> dict[str, Float[Tensor, "1 _"]]:
+        """Return what was sent at an iteration that is still kept."""
+        if not self._rings:
+            return {}
+        assert self._first is not None
+        at = max(step, self._first)
+        return {name: self._rings[self._alias.get(name, name)].at(at) for name in (*self._names, "x")}
+
+    def drifts(self, step: int, ages: Iterable[int]) -> Mapping[int, Float[Tensor, "1 d"]]:
+        """Return the sum over r < age of x(step - age + r) - x(step - age), for each age."""
+        return {} if self._drift is None else self._drift.at(step, ages)
 
 
 class InboxMaker:
@@ -45,7 +79,7 @@ class InboxMaker:
         self,
         algorithm: Algorithm,
         place: Place,
-        received: Received,
+        received: ReceivedMessages,
         past: OwnPast,
         *,
         tolerance: int,
@@ -61,15 +95,15 @@ class InboxMaker:
         self._rank, self._senders = int(place.agents), place.senders.tolist()
         self._w = place.network.W[self._rank, self._senders]
         self._alias = aliases(plain=plain)
-        # Small tensors take longer to make than to keep, and a step needs the same few again and again.
-        self._weighed: _Kept[Weights] = _Kept()
-        self._masks: _Kept[Tensor] = _Kept()
-        self._late: _Kept[Tensor] = _Kept()
+        # Small tensors take long to make, and a step needs the same few again and again.
+        self._mask = lru_cache(MOST_CACHED)(self._make_mask)
+        self._late_weights = lru_cache(MOST_CACHED)(self._make_late_weights)
+        self._weights = lru_cache(MOST_CACHED)(self._make_weights)
 
     def make(self, t: int, vectors: Mapping[str, Float[Tensor, "1 _"]], held: HeldAges) -> tuple[Inbox, Weights]:
         """Return the inbox of iteration t, at which the agent itself has sent these vectors, and its weights."""
         x, names, new = vectors["x"], self.algorithm.message, tuple(held.new)
-        ages = self._kept(held.ages)
+        ages = self._forget(held.ages)
         reliable = tuple(0 <= age <= self.tolerance for age in ages)
         late = tuple(age > self.tolerance for age in ages) if self.algorithm.hears_late else (False,) * len(ages)
         self.heard = frozenset(compress(self._senders, reliable))
@@ -80,41 +114,44 @@ class InboxMaker:
         of_age = tuple(
             Late(
                 age,
-                self._late_weights(group, x),
+                self._late_weights(group),
                 message,
                 self.past.message(t - age),
                 drifts.get(age),
-                self._both(new, group, x.device),
+                self._both(new, group),
             )
             for age, group in groups.items()
         )
         # A rule whose messages hold no state asks for none.
         fresh = message["x"] if "x" in message else x[:1, :1].expand(len(self._senders), x.shape[1])
         own = {name: vectors[self._alias.get(name, name)] for name in names}
-        inbox = Inbox(fresh, of_age, message, own, self._both(new, reliable, x.device))
-        return inbox, self._weights(reliable, late, x)
+        inbox = Inbox(fresh, of_age, message, own, self._both(new, reliable))
+        return inbox, self._weights(reliable, late, self._links_elsewhere())
 
-    def _kept(self, ages: list[int]) -> list[int]:
+    def _forget(self, ages: list[int]) -> list[int]:
         """Forget messages older than the own past, except totals."""
         if self.algorithm.totals:
             return [min(age, self.oldest) for age in ages]
         return [age if age <= self.oldest else NOTHING for age in ages]
 
-    def _both(self, new: Flags, group: Flags, device: torch.device) -> Bool[Tensor, "1 n"]:
+    def _both(self, new: Flags, group: Flags) -> Bool[Tensor, "1 n"]:
         """Return the neighbours in both sets."""
-        both = tuple(map(and_, new, group))
-        return self._masks.get(both, lambda: torch.tensor([both], dtype=torch.bool, device=device))
+        return self._mask(tuple(map(and_, new, group)))
 
-    def _late_weights(self, group: Flags, x: Tensor) -> Float[Tensor, "1 n"]:
-        return self._late.get(group, lambda: (self._w * torch.tensor(group))[None].to(x))
+    def _make_mask(self, flags: Flags) -> Bool[Tensor, "1 n"]:
+        return torch.tensor([flags], dtype=torch.bool, device=self.place.share.device)
 
-    def _weights(self, reliable: Flags, late: Flags, x: Tensor) -> Weights:
-        """Return this agent's row of the weights."""
-        everyone = self.everyone
-        told = tuple(map(self.received.heard_by, self._senders)) if everyone is None else everyone.numpy().tobytes()
-        return self._weighed.get((reliable, late, told), lambda: self._weigh(reliable, late).to(x))
+    def _make_late_weights(self, group: Flags) -> Float[Tensor, "1 n"]:
+        return (self._w * torch.tensor(group))[None].to(self.place.share)
 
-    def _weigh(self, reliable: Flags, late: Flags) -> Weights:
+    def _links_elsewhere(self) -> Hashable:
+        """Return what tells apart the current links of the other agents."""
+        if self.everyone is not None:
+            return self.everyone.numpy().tobytes()
+        return tuple(map(self.received.heard_by, self._senders))
+
+    def _make_weights(self, reliable: Flags, late: Flags, links_elsewhere: Hashable) -> Weights:
+        """Return this agent's row of the weights; `links_elsewhere` is part of the cache's key."""
         current = self._current_links(torch.tensor(reliable, dtype=torch.bool))
         all_late = torch.zeros_like(current)
         all_late[self._rank, self._senders] = torch.tensor(late, dtype=torch.bool)
@@ -125,10 +162,10 @@ class InboxMaker:
             mass=whole.mass[row],
             clip_own=whole.clip_own[row],
             clip_fresh=whole.clip_fresh[row, self._senders],
-        )
+        ).to(self.place.share)
 
     def _current_links(self, reliable: Bool[Tensor, " n"]) -> Bool[Tensor, "all all"]:
-        """Return the current links: the own as seen, a neighbour's as it reports, all others.
+        """Return the current links: its own as measured, a neighbour's as reported, and all the others.
 
         The clipping weights of a link depend on how many current links both of its ends have.
         """

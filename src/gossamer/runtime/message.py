@@ -21,14 +21,14 @@ MOST_AGENTS = 65_536
 
 
 class Malformed(ValueError):
-    """Bytes that are no message of this run."""
+    """Bytes that are not a message of this run."""
 
 
 class Stamp(NamedTuple):
     """Sender and time of a snapshot."""
 
     sender: int
-    incarnation: int  # grows each time that the agent is started again
+    incarnation: int  # grows with each restart of the agent
     sequence: int  # the sender's iteration
     time: int  # nanoseconds on the sender's clock
     layout: int  # number of the payload's layout, see payload.py; the same for all agents
@@ -49,20 +49,9 @@ def checksum(payload: Tensor) -> int:
 
 
 def pack_header(stamp: Stamp, num_agents: int, length: int, total: int = 0) -> bytes:
-    """Return the header, with one bit an agent for those heard."""
-    fixed = _HEADER.pack(
-        MAGIC,
-        VERSION,
-        stamp.sender,
-        stamp.incarnation,
-        stamp.sequence,
-        stamp.time,
-        stamp.layout,
-        num_agents,
-        length,
-        total,
-    )
-    return fixed + _bitmap_of(stamp.heard, num_agents)
+    """Return the header, with one bit per agent for `heard`."""
+    *numbers, heard = stamp
+    return _HEADER.pack(MAGIC, VERSION, *numbers, num_agents, length, total) + _bitmap_of(heard, num_agents)
 
 
 def header_bytes(num_agents: int) -> int:
@@ -89,7 +78,7 @@ def unpack_header(header: bytes | memoryview, num_agents: int) -> tuple[Stamp, i
 def _agents_of(bitmap: bytes, num_agents: int) -> frozenset[int]:
     bits = int.from_bytes(bitmap, "little")
     if bits >> num_agents:
-        raise Malformed("a header that names agents who are not there")
+        raise Malformed("a header that names agents outside of the run")
     return frozenset(agent for agent in range(num_agents) if bits >> agent & 1)
 
 

@@ -13,20 +13,19 @@ import torch
 from gossamer.algorithms import Algorithm, Evaluate, Noise, Own, Place, Update
 from gossamer.errors import StabilityWarning, UserError
 from gossamer.network import NOTHING, Arrivals, Network
-from gossamer.runtime.agent import Agent, Step
-from gossamer.runtime.inbox import InboxMaker
-from gossamer.runtime.past import OwnPast, StepClock
+from gossamer.runtime.agent import Agent, StepResult
+from gossamer.runtime.inbox import InboxMaker, OwnPast
 from gossamer.runtime.payload import PayloadLayout
 from gossamer.runtime.publisher import Publisher
-from gossamer.runtime.received import Received
+from gossamer.runtime.received_messages import ReceivedMessages, StepClock
 from gossamer.runtime.transport.base import Transport
-from gossamer.runtime.transport.scripted import Scripted
+from gossamer.runtime.transport.simulated_delays import SimulatedDelays
 from gossamer.seeding import generator
 from gossamer.shapes import Float, Tensor
 from gossamer.state.checkpoint import part_of
 
 POLL = 0.002  # seconds between two looks while an agent waits to begin
-MOST_STEPS = 2**40  # an iteration beyond is no iteration
+MOST_STEPS = 2**40  # a larger iteration is not valid
 FAREWELL = 10.0  # seconds that an agent stays for neighbours that have not taken its last message
 LOCKSTEP_DEADLINE = 30.0  # seconds that a neighbour is waited for in lock step
 
@@ -62,7 +61,7 @@ class Node:
         depth = self._depth()
         self._clock, self._past = StepClock(depth), OwnPast(algorithm, x, depth, plain=plain)
         oldest = depth - 1 if algorithm.totals else None
-        self.received = Received(self.senders, layout, x, deadline=agent.run.deadline, oldest=oldest)
+        self.received = ReceivedMessages(self.senders, layout, x, deadline=agent.run.deadline, oldest=oldest)
         self._transport = self._with_delays(agent.transport)
         self._publisher = Publisher(self._transport, layout, agent.rank, agent.incarnation, waits=self._lockstep)
         self._inbox = InboxMaker(
@@ -80,14 +79,14 @@ class Node:
             return transport
         arrivals = self._arrivals()
         deadline = LOCKSTEP_DEADLINE if self.agent.run.deadline == "auto" else float(self.agent.run.deadline)
-        return Scripted(
+        return SimulatedDelays(
             transport,
             arrivals,
             self.agent.rank,
             self.senders,
             lockstep=self._lockstep,
             sends=self._sends,
-            deadline=lambda peer: deadline,
+            deadline=deadline,
         )
 
     def _arrivals(self) -> Arrivals:
@@ -121,7 +120,7 @@ class Node:
         lr: float,
         evaluate: Evaluate | None = None,
         momentum: float = 0.0,
-    ) -> Step:
+    ) -> StepResult:
         """Take one step from x along the direction v, with the neighbours' messages."""
         t, kept = self.t, self.state
         own = Own(x, g, v, lr, t, self.segments, evaluate=evaluate, place=self.place, state=kept, momentum=momentum)
@@ -137,8 +136,8 @@ class Node:
             self._meet()
         self._transport.tick(t)
         held = self.received.receive(self._transport, self._clock)
-        if isinstance(self._transport, Scripted) and self._lockstep:
-            self._inbox.everyone = self._transport.ages  # which each agent can draw for all
+        if isinstance(self._transport, SimulatedDelays) and self._lockstep:
+            self._inbox.everyone = self._transport.ages  # drawn for all agents from the shared seed
         inbox, weights = self._inbox.make(t, vectors, held)
         previous = self._past.previous(t)
         if previous is not None or sent:
@@ -146,7 +145,7 @@ class Node:
         update = self.algorithm.step(own, inbox, weights, self._noise(t))
         self.state, self.t = dict(update.state), t + 1
         ages = dict(zip(self.senders, held.ages, strict=True))
-        return Step(update.x, _share(update), ages, length * len(self.senders))
+        return StepResult(update.x, _share(update), ages, length * len(self.senders))
 
     def _noise(self, t: int) -> Noise | None:
         """Return the numbers that the simulator would draw for this agent and iteration."""
@@ -181,11 +180,11 @@ class Node:
 
     def hurry(self) -> None:
         """Stop waiting, because the run ends."""
-        if isinstance(self._transport, Scripted):
-            self._transport.hurried = lambda: True
+        if isinstance(self._transport, SimulatedDelays):
+            self._transport.hurried = True
 
     def close(self) -> None:
-        """Send what is under way; in lock step, wait until the neighbours have the last message."""
+        """Send pending messages; in lock step, wait until the neighbours have the last one."""
         self._publisher.close()
         if self._lockstep:
             self._transport.flush(FAREWELL)

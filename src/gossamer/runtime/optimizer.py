@@ -9,8 +9,8 @@ import torch
 from gossamer.algorithms import Algorithm, parse_algorithm
 from gossamer.algorithms import algorithm as make_algorithm
 from gossamer.errors import UserError
-from gossamer.runtime.agent import Agent, Step, join
-from gossamer.runtime.flat_model import Closure, Evaluations, Flat
+from gossamer.runtime.agent import Agent, StepResult, join
+from gossamer.runtime.flat_model import Closure, Evaluations, FlatTensors
 from gossamer.runtime.node import Node
 from gossamer.shapes import Float, Tensor
 from gossamer.state.local import LocalOptimizer
@@ -74,10 +74,10 @@ class Decentralized(_Light):
         self.agent = agent or join()
         self._plain = self._is_plain()
         self.algorithm = _rule(algorithm or self.agent.algorithm, options)
-        self.last: Step | None = None  # what the last step did
+        self.last: StepResult | None = None  # what the last step did
         mixed_buffers = [buffer for buffer in buffers if buffer.is_floating_point()]
         parameters = [parameter for group in self.param_groups for parameter in group["params"]]
-        self._flat = Flat([*parameters, *mixed_buffers])
+        self._flat = FlatTensors([*parameters, *mixed_buffers])
         self._num_parameters = len(parameters)
         self._x, self._g, self._v = self._flat.empty(), self._flat.empty(), self._flat.empty()
         self.agent.attach(self)
@@ -169,7 +169,7 @@ class Decentralized(_Light):
         return self._v
 
     def _adopt(self) -> bool:
-        """Take a neighbour's newest state and go on at its iteration; say whether one was found."""
+        """Take a neighbour's newest state and iteration; say whether one was found."""
         found = self.node.newest_state(REJOIN_WAIT)
         if found is not None:
             x, step = found

@@ -54,7 +54,7 @@ class PayloadLayout:
         ]
         self.lengths = [part.codec.encoder(part.kind, part.size, part.dtype).length for part in self.parts]
         self.length = sum(self.lengths)  # the bytes of a payload
-        text = ";".join(f"{part.name},{part.size},{part.dtype},{part.codec.text}" for part in self.parts)
+        text = ";".join(f"{part.name},{part.size},{part.dtype},{part.codec}" for part in self.parts)
         self.number = zlib.crc32(f"{algorithm.name};{segments};{text}".encode())
 
 

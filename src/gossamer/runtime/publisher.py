@@ -42,7 +42,7 @@ class Publisher:
             return 0
         stamp = Stamp(self._rank, self._incarnation, step, time, self._layout.number, heard)
         if not vectors["x"].is_cuda:
-            self._transport.publish(stamp, self._writer.write(vectors))
+            self._send(stamp, vectors)
             return self._layout.length
         if self._gpu is None:
             self._gpu = _FromGpu(self._send, {part.name: vectors[part.name] for part in self._layout.parts})
@@ -112,6 +112,6 @@ class _FromGpu:
                 self._filled.task_done()
 
     def close(self) -> None:
-        """Stop the thread after what is under way."""
+        """Stop the thread after the pending messages."""
         self._filled.put(None)
         self._thread.join(timeout=5)

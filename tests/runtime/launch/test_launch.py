@@ -10,9 +10,9 @@ import pytest
 
 from gossamer.runtime.book import Book, serve_book
 from gossamer.runtime.environment import Run
-from gossamer.runtime.launch import processes
+from gossamer.runtime.launch import launcher
 from gossamer.runtime.launch.book_process import AgentStatuses
-from gossamer.runtime.launch.processes import Launcher
+from gossamer.runtime.launch.launcher import Launcher
 from launching import Events, alive, lines_of, lives, make_job, pids
 from waiting import until
 
@@ -72,7 +72,7 @@ def test_an_agent_that_dies_is_started_again_and_the_others_never_notice(tmp_pat
         "agent 1 ended with status 3; restart 1 of 3 in 0.5 s",
         "agent 1 was ended by SIGKILL; restart 2 of 3 in 1 s",
     ]
-    assert "--- agent 1 is started again (2) ---" in (tmp_path / "agent-1.log").read_text()
+    assert "--- agent 1 is restarted (2) ---" in (tmp_path / "agent-1.log").read_text()
 
 
 ONE_FAILS = """
@@ -89,12 +89,12 @@ def test_an_agent_that_has_used_up_its_restarts_fails_alone(tmp_path):
     assert [o.exit for o in report.outcomes] == [0, 1, 0] and [o.rank for o in report.failed] == [1]
     assert len(lives(tmp_path, 1)) == 2 and not report.hopeless
     log = tmp_path / "agent-1.log"
-    assert watcher.events[-1] == f"agent 1 ended with status 1 and is not started again; its log is {log}"
+    assert watcher.events[-1] == f"agent 1 ended with status 1 and is not restarted; its log is {log}"
     assert [row["state"] for row in watcher.rows[-1]] == ["done", "failed", "done"]
 
 
 def test_agents_that_all_fail_at_their_start_are_not_tried_for_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr(processes, "BEGINNING", 60.0)  # a start takes longer than usual on a machine that stands still
+    monkeypatch.setattr(launcher, "BEGINNING", 60.0)  # a start takes longer than usual on a machine that stands still
     watcher, begun = Events(), time.monotonic()
     job = make_job(tmp_path, "import nothing_of_that_name", 3, max_restarts=50)
     report = Launcher(job, watcher).run()
@@ -214,8 +214,8 @@ except KeyboardInterrupt:
 
 @pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN], ids=["in front", "in the background"])
 def test_stopped_agents_may_clean_up(tmp_path, monkeypatch, handler):
-    monkeypatch.setattr(processes, "POLITE", 60.0)
-    monkeypatch.setattr(processes, "FINAL", 120.0)
+    monkeypatch.setattr(launcher, "POLITE", 60.0)
+    monkeypatch.setattr(launcher, "FINAL", 120.0)
     begun = time.monotonic()
     before = signal.signal(signal.SIGINT, handler)  # a shell has it ignored by what it runs in the background
     try:
@@ -224,12 +224,12 @@ def test_stopped_agents_may_clean_up(tmp_path, monkeypatch, handler):
         signal.signal(signal.SIGINT, before)
     assert report.interrupted and [o.exit for o in report.outcomes] == [0, 0]
     assert (tmp_path / "cleaned-0.jsonl").exists() and (tmp_path / "cleaned-1.jsonl").exists()
-    assert time.monotonic() - begun < processes.POLITE
+    assert time.monotonic() - begun < launcher.POLITE
 
 
 def test_agents_that_do_not_listen_are_pressed_and_then_killed(tmp_path, monkeypatch):
-    monkeypatch.setattr(processes, "POLITE", 0.2)
-    monkeypatch.setattr(processes, "FINAL", 5.0)  # long enough for SIGTERM to end one of them on a busy machine
+    monkeypatch.setattr(launcher, "POLITE", 0.2)
+    monkeypatch.setattr(launcher, "FINAL", 5.0)  # long enough for SIGTERM to end one of them on a busy machine
     body = """
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 if rank == "1":
@@ -244,16 +244,16 @@ wait_for_ever()
 def test_shared_memory_is_removed_unless_others_of_the_run_still_use_it(tmp_path):
     job = make_job(tmp_path, "wait_for_ever()", 2, ranks=(0,))
     name = tmp_path / "ours"
-    other = processes.subprocess.Popen(
+    other = launcher.subprocess.Popen(
         [sys.executable, "-c", "import time; time.sleep(60)"], env={"GOSSAMER_RUN": job.run.run}
     )
     removed = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processes, "remove_leftovers", lambda run, folder: removed.append((run, folder)))
-        until(lambda: processes.family(run=job.run.run) == [other.pid])
-        processes.remove_shared_memory(job.run.run, name)
+        patch.setattr(launcher, "remove_leftovers", lambda run, folder: removed.append((run, folder)))
+        until(lambda: launcher.find_processes(run=job.run.run) == [other.pid])
+        launcher.remove_shared_memory(job.run.run, name)
         assert removed == []
         other.kill()
         other.wait()
-        processes.remove_shared_memory(job.run.run, name)
+        launcher.remove_shared_memory(job.run.run, name)
         assert removed == [(job.run.run, name)]

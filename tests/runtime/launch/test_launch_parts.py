@@ -11,13 +11,13 @@ import pytest
 from rich.console import Console
 
 from gossamer.cli.launch import make_launch, parse_ranks
-from gossamer.cli.launch_view import View, to_line, to_table
+from gossamer.cli.launch_view import LaunchView, to_line, to_table
 from gossamer.errors import UserError
 from gossamer.network import Trace
+from gossamer.run.agent_folder import Tail, last_words
 from gossamer.runtime.age_trace import merge_traces
-from gossamer.runtime.launch.agent_logs import Tail, last_words
 from gossamer.runtime.launch.book_process import BookProcess
-from gossamer.runtime.launch.processes import Launcher, Restarts, describe_exit
+from gossamer.runtime.launch.launcher import Launcher, Restarts, describe_exit
 from launching import alive, make_job
 from waiting import until
 
@@ -270,7 +270,7 @@ def test_the_table_has_a_row_an_agent():
 def test_off_a_terminal_there_is_a_line_now_and_then_while_agents_run(capsys, monkeypatch):
     monkeypatch.setattr("gossamer.cli.launch_view.LINE_EVERY", 0.0)
     for json_ in (False, True):
-        with View(None, 3, json=json_).shown() as view:
+        with LaunchView(None, 3, json=json_).shown() as view:
             view.status(ROWS)
             view.event("agent 1 died")
             view.status([{"rank": 0, "state": "done", "restarts": 0}])
@@ -283,11 +283,11 @@ def test_off_a_terminal_there_is_a_line_now_and_then_while_agents_run(capsys, mo
     [(None, False, [0]), (None, True, []), ("1", True, [1]), ("all", False, [0, 1, 2]), ("none", False, [])],
 )
 def test_whose_output_is_shown(logs, json_, heard):
-    view = View(logs, 3, json=json_)
+    view = LaunchView(logs, 3, json=json_)
     assert [rank for rank in range(3) if view.listens_to(rank)] == heard
 
 
 @pytest.mark.parametrize("logs", ["3", "-1", "some"])
 def test_output_of_nobody_cannot_be_shown(logs):
     with pytest.raises(UserError, match="logs must be all, none or an agent from 0 to 2"):
-        View(logs, 3, json=False)
+        LaunchView(logs, 3, json=False)

@@ -7,12 +7,11 @@ import sys
 import pytest
 
 from gossamer.errors import UserError
-from gossamer.runtime.launch.ray_agent import Desk, run_script, write_if_missing
-from gossamer.runtime.launch.ray_cluster import run_on_ray
-from gossamer.runtime.launch.ray_connection import Resources, connected
+from gossamer.runtime.launch.ray_agent import RestartCounter, run_script, write_if_missing
+from gossamer.runtime.launch.ray_cluster import RayResources, connected, run_on_ray
 from launching import Events, alive, lives, make_job, pids
 
-HALF = Resources(cpus_per_agent=0.5)
+HALF = RayResources(cpus_per_agent=0.5)
 NEVER = lambda: None  # noqa: E731
 
 
@@ -58,7 +57,7 @@ def test_a_killed_agent_is_started_again_by_ray_and_the_other_goes_on(ray, tmp_p
         "GOSSAMER_FOLDER": str(tmp_path),
     }
     assert watcher.lines == [(0, "argument x y 7")] and (tmp_path / "agent-1.log").read_text() == "argument x y 7\n" * 2
-    assert "agent 1 had died and was started again by Ray (restart 1 of 3)" in watcher.events
+    assert "agent 1 died and was restarted by Ray (restart 1 of 3)" in watcher.events
     assert [(row["state"], row["restarts"]) for row in watcher.rows[-1]] == [("done", 0), ("done", 1)]
 
 
@@ -69,7 +68,7 @@ def test_an_agent_that_fails_for_good_fails_alone(ray, tmp_path):
     assert [o.exit for o in report.outcomes] == [0, 1] and not report.interrupted
     assert (tmp_path / "agent-1.log").read_text().splitlines()[-1] == "ValueError: of agent 1"
     (event,) = [event for event in watcher.events if "agent" in event]  # not that the machine was waited for
-    assert event.startswith("agent 1 failed and is not started again (")
+    assert event.startswith("agent 1 failed and is not restarted (")
     assert event.endswith(f"its log is {tmp_path / 'agent-1.log'}")
 
 
@@ -95,7 +94,7 @@ def test_stopped_agents_clean_up_and_end(ray, tmp_path, monkeypatch):
 
 def test_more_than_the_machine_has_is_refused(ray, tmp_path):
     with pytest.raises(UserError, match=r"2 agents with 1000 CPU each need 2000, this machine has \d+; use less"):
-        run_on_ray(make_job(tmp_path, "", 2), Events(), Resources(cpus_per_agent=1000.0), NEVER)
+        run_on_ray(make_job(tmp_path, "", 2), Events(), RayResources(cpus_per_agent=1000.0), NEVER)
 
 
 # Without Ray.
@@ -112,13 +111,13 @@ def test_without_ray_there_is_a_line_that_says_how_to_get_it(tmp_path, monkeypat
 )
 def test_resources_out_of_range_are_refused(values):
     with pytest.raises(UserError):
-        Resources(**values)
+        RayResources(**values)
 
 
 def test_a_share_is_what_ray_calls_it():
-    assert Resources(cpus_per_agent=0.5, gpus_per_agent=0.25).of_one() == {"CPU": 0.5, "GPU": 0.25}
-    assert Resources(cpus_per_agent=2.0).of_one() == {"CPU": 2.0}
-    assert Resources(cpus_per_agent=0.0).of_one()  # Ray takes no empty share
+    assert RayResources(cpus_per_agent=0.5, gpus_per_agent=0.25).of_one() == {"CPU": 0.5, "GPU": 0.25}
+    assert RayResources(cpus_per_agent=2.0).of_one() == {"CPU": 2.0}
+    assert RayResources(cpus_per_agent=0.0).of_one()  # Ray takes no empty share
 
 
 @pytest.mark.parametrize(
@@ -140,10 +139,13 @@ def test_a_script_ends_with_the_status_that_python_would_end_with(tmp_path, caps
     assert ("words" in capsys.readouterr().err) == ("words" in body)
 
 
-def test_the_desk_counts_how_often_an_agent_was_started_before():
-    desk = Desk()
-    assert [desk.arrive(3, pid, "here") for pid in (10, 11, 12)] == [0, 1, 2] and desk.arrive(0, 13, "there") == 0
-    assert {rank: (seat.pid, seat.node) for rank, seat in desk.seats().items()} == {3: (12, "here"), 0: (13, "there")}
+def test_the_counter_counts_how_often_an_agent_was_started_before():
+    counter = RestartCounter()
+    assert [counter.arrive(3, pid, "here") for pid in (10, 11, 12)] == [0, 1, 2] and counter.arrive(0, 13, "there") == 0
+    assert {rank: (place.pid, place.node) for rank, place in counter.places().items()} == {
+        3: (12, "here"),
+        0: (13, "there"),
+    }
 
 
 def test_a_key_is_written_for_its_owner_alone_and_never_over_another(tmp_path):

@@ -4,7 +4,7 @@ import signal
 
 from gossamer.runtime.environment import read_environment
 from gossamer.runtime.launch.job import torchrun_command
-from gossamer.runtime.launch.processes import Launcher
+from gossamer.runtime.launch.launcher import Launcher
 from launching import Events, alive, in_a_shell, lives, make_job, pids, write_script
 from waiting import until
 

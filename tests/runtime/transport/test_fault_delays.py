@@ -152,8 +152,8 @@ def test_copies_are_bounded_and_a_long_delay_still_ends():
         agent.send(sequence)
         seen.append(agent.shows())
         agent.now += MS
-    line = agent.faulty._lines[0]
-    assert len(line.under_way) <= MOST_UNDER_WAY
+    link = agent.faulty._links[0]
+    assert len(link.under_way) <= MOST_UNDER_WAY
     assert agent.faulty.counts["overflow"] >= 4000 - 1000 - MOST_UNDER_WAY
     later = [step - sequence for step, sequence in enumerate(seen) if step >= 1100]
     assert min(later) >= 1000 and max(later) <= 1000 + 3 * 1000 / MOST_UNDER_WAY
@@ -162,9 +162,9 @@ def test_copies_are_bounded_and_a_long_delay_still_ends():
 def test_what_was_overtaken_is_not_kept():
     agent = Agent("delay:0..60")
     agent.run(500)
-    line = agent.faulty._lines[0]
-    assert line.under_way and all(held.order > line.visible[0].stamp.order for held in line.under_way)
-    assert len(line.visible) == KEPT
+    link = agent.faulty._links[0]
+    assert link.under_way and all(held.order > link.visible[0].stamp.order for held in link.under_way)
+    assert len(link.visible) == KEPT
 
 
 def test_delays_that_fit_overflow_nothing():

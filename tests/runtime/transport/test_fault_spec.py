@@ -5,52 +5,52 @@ import torch
 
 from gossamer.errors import UserError
 from gossamer.runtime.message import Stamp
-from gossamer.runtime.transport.fault_spec import Faults, parse_faults
+from gossamer.runtime.transport.fault_spec import Chance, FaultDelay, FaultyLinks, Halt, Partition, Span, parse_faults
 from wires import AGENTS, Agent
 
-CLAUSES = [
-    "delay:50ms",
-    "delay:2s",
-    "delay:0.25ms",
-    "delay:10ms..80ms",
-    "delay:500ms..2s@0>1",
-    "delay:20",
-    "delay:0",
-    "delay:5..60@0/1",
-    "loss:0.1",
-    "loss:1",
-    "loss:0@0,1>2,3",
-    "corrupt:0.01@0,1/2/3",
-    "partition:0,1/2,3",
-    "partition:0,1/2,3@5s..8s",
-    "partition:0/1/2@100..200",
-    "kill:2@100",
-    "stop:1@100,5s",
-    "stop:0@0,300ms",
-]
+MS = 1_000_000  # nanoseconds
 
 
-@pytest.mark.parametrize("text", [*CLAUSES, ";".join(CLAUSES)])
-def test_faults_are_made_again_from_their_text(text):
-    faults = parse_faults(text, AGENTS)
-    assert faults and faults.text == text and parse_faults(faults.text, AGENTS) == faults
+def between(*groups, one_way=False):
+    return FaultyLinks(tuple(frozenset(group) for group in groups), one_way)
 
 
-@pytest.mark.parametrize(
-    ("text", "same"),
-    [
-        (" loss : 0.10 ; delay:0.2s ;; ", "loss:0.1;delay:200ms"),
-        ("loss:0.1@1-0", "loss:0.1@1/0"),
-        ("partition:3,2/1,0@1s..1500ms", "partition:2,3/0,1@1s..1500ms"),
-    ],
-)
-def test_the_same_faults_can_be_written_in_more_than_one_way(text, same):
-    assert parse_faults(text, AGENTS) == parse_faults(same, AGENTS) and parse_faults(text, AGENTS).text == same
+CLAUSES = {
+    "delay:50ms": FaultDelay(Span(50 * MS, 50 * MS, True), None),
+    "delay:2s": FaultDelay(Span(2000 * MS, 2000 * MS, True), None),
+    "delay:0.25ms": FaultDelay(Span(MS // 4, MS // 4, True), None),
+    "delay:10ms..80ms": FaultDelay(Span(10 * MS, 80 * MS, True), None),
+    "delay:500ms..2s@0>1": FaultDelay(Span(500 * MS, 2000 * MS, True), between([0], [1], one_way=True)),
+    "delay:20": FaultDelay(Span(20, 20, False), None),
+    "delay:0": FaultDelay(Span(0, 0, False), None),
+    "delay:5..60@0/1": FaultDelay(Span(5, 60, False), between([0], [1])),
+    "loss:0.1": Chance("loss", 0.1, None),
+    "loss:1": Chance("loss", 1.0, None),
+    "loss:0@0,1>2,3": Chance("loss", 0.0, between([0, 1], [2, 3], one_way=True)),
+    "loss:0.1@1-0": Chance("loss", 0.1, between([1], [0])),
+    "corrupt:0.01@0,1/2/3": Chance("corrupt", 0.01, between([0, 1], [2], [3])),
+    "partition:0,1/2,3": Partition(between([0, 1], [2, 3]), None),
+    "partition:3,2/1,0@1s..1500ms": Partition(between([2, 3], [0, 1]), Span(1000 * MS, 1500 * MS, True)),
+    "partition:0/1/2@100..200": Partition(between([0], [1], [2]), Span(100, 200, False)),
+    "kill:2@100": Halt(2, 100, None),
+    "stop:1@100,5s": Halt(1, 100, 5000 * MS),
+    "stop:0@0,300ms": Halt(0, 0, 300 * MS),
+}
+
+
+@pytest.mark.parametrize("text", CLAUSES)
+def test_a_clause_is_read_as_it_is_written(text):
+    assert parse_faults(text, AGENTS) == (CLAUSES[text],)
+
+
+def test_clauses_stand_between_semicolons_and_spaces_do_not_count():
+    assert parse_faults(";".join(CLAUSES), AGENTS) == tuple(CLAUSES.values())
+    assert parse_faults(" loss : 0.10 ; delay:20 ;; ", AGENTS) == (CLAUSES["loss:0.1"], CLAUSES["delay:20"])
 
 
 @pytest.mark.parametrize("text", ["", "  ", ";", " ; "])
 def test_no_text_is_no_faults(text):
-    assert not parse_faults(text, AGENTS) and parse_faults(text, AGENTS) == Faults()
+    assert parse_faults(text, AGENTS) == ()
 
 
 @pytest.mark.parametrize(

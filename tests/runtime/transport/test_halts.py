@@ -8,7 +8,8 @@ import textwrap
 
 import pytest
 
-from gossamer.runtime.transport.faults import Faulty, parse_faults
+from gossamer.runtime.transport.fault_spec import parse_faults
+from gossamer.runtime.transport.faults import FaultyTransport
 from pages import SUPPORT
 from wires import AGENTS, Agent, Wire
 
@@ -37,14 +38,9 @@ def test_others_live_on_and_so_does_who_begins_behind_the_iteration(kills, rank,
     assert kills == []
 
 
-@pytest.mark.parametrize(
-    ("environment", "restarts", "dies"), [(None, None, True), ("0", None, True), ("1", None, False), ("0", 1, False)]
-)
-def test_an_agent_that_was_started_again_is_not_killed_again(kills, monkeypatch, environment, restarts, dies):
-    monkeypatch.delenv("GOSSAMER_RESTARTS", raising=False)
-    if environment is not None:
-        monkeypatch.setenv("GOSSAMER_RESTARTS", environment)
-    Faulty(Wire(), parse_faults("kill:1@5", AGENTS), 1, 0, restarts=restarts).tick(5)
+@pytest.mark.parametrize(("restarts", "dies"), [(0, True), (1, False)])
+def test_an_agent_that_was_started_again_is_not_killed_again(kills, restarts, dies):
+    FaultyTransport(Wire(), parse_faults("kill:1@5", AGENTS), 1, 0, restarts=restarts).tick(5)
     assert bool(kills) == dies
 
 
@@ -53,16 +49,15 @@ def in_a_process(text, steps):
     script = f"""
         import sys, time
         sys.path.insert(0, {str(SUPPORT)!r})
-        from wires import AGENTS, Faulty, Wire, parse_faults
-        faulty = Faulty(Wire(), parse_faults({text!r}, AGENTS), 1, 0)
+        from wires import AGENTS, FaultyTransport, Wire, parse_faults
+        faulty = FaultyTransport(Wire(), parse_faults({text!r}, AGENTS), 1, 0, restarts=0)
         for step in range({steps}):
             faulty.tick(step)
             print(step, time.monotonic(), flush=True)
         sys.stdin.read()
     """
-    environment = {name: value for name, value in os.environ.items() if name != "GOSSAMER_RESTARTS"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    return subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], **pipes, env=environment)
+    return subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], **pipes)
 
 
 def test_a_process_is_killed_for_good():

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gossamer.runtime.message import unpack_header
-from gossamer.runtime.transport import ring as rings
-from gossamer.runtime.transport import shared
+from gossamer.runtime.transport import message_ring as rings
+from gossamer.runtime.transport import shared_memory
 from gossamer.runtime.transport.base import KEPT
 from shared_memory import agents_in, file, half_said, heard, say
 from waiting import until
@@ -114,7 +114,7 @@ def test_a_payload_may_be_shorter_but_not_longer_than_announced(agent):
 WRITER = """
 import itertools, pathlib, sys, torch
 from gossamer.runtime.message import Stamp
-from gossamer.runtime.transport.shared import SharedMemory
+from gossamer.runtime.transport.shared_memory import SharedMemory
 torch.set_num_threads(1)
 payload = torch.empty(int(sys.argv[2]), dtype=torch.int64)
 writer = SharedMemory("run", 0, 3, 1, pathlib.Path(sys.argv[1]))
@@ -150,7 +150,7 @@ def read_beside_a_writer(reader):
 @pytest.fixture
 def memory():
     """A folder in memory: on a disk, a writer is held up whenever its pages are saved."""
-    with tempfile.TemporaryDirectory(dir=shared._default_folder()) as folder:
+    with tempfile.TemporaryDirectory(dir=shared_memory._default_folder()) as folder:
         yield Path(folder)
 
 
@@ -196,7 +196,7 @@ def test_a_message_that_is_written_over_while_its_header_is_read_is_passed_over(
         next(times, int)()
         return unpack_header(header, num_agents)
 
-    monkeypatch.setattr(shared, "unpack_header", unpack)
+    monkeypatch.setattr(shared_memory, "unpack_header", unpack)
     assert heard(reader.latest(0)) == [2] and not reader.counts
 
 

@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gossamer as gm
-from gossamer.runtime.transport import ring as rings
-from gossamer.runtime.transport import shared
-from gossamer.runtime.transport.shared import SharedMemory, remove_leftovers, remove_orphans
+from gossamer.runtime.transport import message_ring as rings
+from gossamer.runtime.transport import shared_memory
+from gossamer.runtime.transport.shared_memory import SharedMemory, remove_leftovers, remove_orphans
 from shared_memory import agents_in, die, file, heard, say
 
 in_one_folder = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -207,7 +207,7 @@ def test_orphans_are_removed_and_files_of_living_runs_never(agent, tmp_path):
 
 def test_a_killed_process_leaves_an_orphan_that_goes_after_an_hour(tmp_path):
     code = (
-        "import os, pathlib, signal, sys; from gossamer.runtime.transport.shared import SharedMemory\n"
+        "import os, pathlib, signal, sys; from gossamer.runtime.transport.shared_memory import SharedMemory\n"
         "SharedMemory('run', 0, 2, 1, pathlib.Path(sys.argv[1])).open(8); os.kill(os.getpid(), signal.SIGKILL)"
     )
     assert subprocess.run([sys.executable, "-c", code, tmp_path], timeout=120, check=False).returncode == -9
@@ -258,7 +258,7 @@ def test_files_lie_in_shared_memory(monkeypatch, tmp_path):
     finally:
         writer.close()
     monkeypatch.setattr(os, "access", lambda *_: False)  # a system without it
-    monkeypatch.setattr(shared.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(shared_memory.tempfile, "gettempdir", lambda: str(tmp_path))
     writer = SharedMemory(name, 0, 2, 1)
     writer.open(8)
     assert file(tmp_path, run=name).exists()

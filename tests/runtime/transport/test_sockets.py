@@ -7,8 +7,8 @@ import zmq
 
 from gossamer.errors import UserError
 from gossamer.runtime.transport import sockets
-from gossamer.runtime.transport.answering import Answering
 from gossamer.runtime.transport.base import KEPT
+from gossamer.runtime.transport.socket_sender import SocketSender
 from gossamer.runtime.transport.sockets import Sockets
 from peers import has, payload, publish, several, stamp
 from waiting import until
@@ -270,13 +270,13 @@ def test_closing_takes_no_time_and_leaves_no_thread():
 
 
 def slow_to_answer(monkeypatch, seconds):
-    answer = Answering.answer
+    answer = SocketSender.answer
 
     def late(self, outbox):
         time.sleep(seconds)
         answer(self, outbox)
 
-    monkeypatch.setattr(Answering, "answer", late)
+    monkeypatch.setattr(SocketSender, "answer", late)
 
 
 def test_who_flushes_before_it_leaves_leaves_its_last_message(monkeypatch):

@@ -9,8 +9,8 @@ import zmq
 from hypothesis import HealthCheck, given, settings
 
 from gossamer.runtime.message import checksum, pack_header
-from gossamer.runtime.transport import asking
-from gossamer.runtime.transport.requests import (
+from gossamer.runtime.transport import socket_receiver
+from gossamer.runtime.transport.request_format import (
     Answer,
     Ask,
     Echo,
@@ -217,8 +217,8 @@ def replies_gone_wrong(draw, number):
 
 @others_draw
 def test_nonsense_from_servers_is_counted_and_nothing_of_it_is_held(monkeypatch):
-    monkeypatch.setattr(asking, "AFTER_NONSENSE", 0.0)
-    monkeypatch.setattr(asking, "ASK_AGAIN", 60.0)  # one request for each reply, however slow this is
+    monkeypatch.setattr(socket_receiver, "AFTER_MALFORMED", 0.0)
+    monkeypatch.setattr(socket_receiver, "ASK_AGAIN", 60.0)  # one request for each reply, however slow this is
     with asked_by_agent() as (agent, server):
         state = [next_ask(server)]
 
@@ -240,7 +240,7 @@ def test_nonsense_from_servers_is_counted_and_nothing_of_it_is_held(monkeypatch)
 
 
 def test_what_is_corrupt_stale_or_not_asked_for_is_counted_and_not_held(monkeypatch):
-    monkeypatch.setattr(asking, "ASK_AGAIN", 60.0)  # each request is asked once, however slow this is
+    monkeypatch.setattr(socket_receiver, "ASK_AGAIN", 60.0)  # each request is asked once, however slow this is
     with asked_by_agent() as (agent, server):
         connection, asked = next_ask(server)
         for number in (0, asked.number + 1, 2**64 - 1):
@@ -258,7 +258,7 @@ def test_what_is_corrupt_stale_or_not_asked_for_is_counted_and_not_held(monkeypa
 
 
 def test_an_answer_that_was_slow_is_still_taken(monkeypatch):
-    monkeypatch.setattr(asking, "ASK_AGAIN", 0.2)
+    monkeypatch.setattr(socket_receiver, "ASK_AGAIN", 0.2)
     with asked_by_agent() as (agent, server):
         connection, first = next_ask(server)
         _, second = next_ask(server)
@@ -274,8 +274,8 @@ def test_an_answer_that_was_slow_is_still_taken(monkeypatch):
 
 
 def test_a_message_that_is_too_long_is_never_held(monkeypatch):
-    monkeypatch.setattr(asking, "UNCONNECTED", 0.2)  # ZeroMQ gives up on such a server
-    monkeypatch.setattr(asking, "ASK_AGAIN", 0.5)
+    monkeypatch.setattr(socket_receiver, "UNCONNECTED", 0.2)  # ZeroMQ gives up on such a server
+    monkeypatch.setattr(socket_receiver, "ASK_AGAIN", 0.5)
     with asked_by_agent() as (agent, server):
         connection, asked = next_ask(server)
         head, body = answer(asked.number)

@@ -8,8 +8,8 @@ import time
 import pytest
 import zmq
 
-from gossamer.runtime.directory.keys import curve_pair
-from gossamer.runtime.transport.requests import unpack_reply
+from gossamer.runtime.keys import curve_pair
+from gossamer.runtime.transport.request_format import unpack_reply
 from gossamer.runtime.transport.sockets import Sockets
 from peers import ask, has, payload, publish, raw, request, several
 from waiting import until

@@ -12,7 +12,7 @@ import torch
 
 from gossamer.runtime.message import Stamp
 from gossamer.runtime.transport.base import KEPT
-from gossamer.runtime.transport.requests import Probe
+from gossamer.runtime.transport.request_format import Probe
 from gossamer.runtime.transport.sockets import Sockets
 from peers import Child, has, payload, publish, request
 from waiting import until

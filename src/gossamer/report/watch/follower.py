@@ -11,9 +11,9 @@ from gossamer.report.page_model import make_model
 from gossamer.report.read_runs import MetricsRow, RunRecord, is_row
 from gossamer.report.watch.run_state import Health, checked, live_view
 from gossamer.report.watch.watched_folder import explained, read_any, whole_row
+from gossamer.run.agent_folder import Tail
 from gossamer.run.folder import to_json
 from gossamer.run.status import read_status
-from gossamer.runtime.launch.agent_logs import Tail
 
 EVERY = 1.0  # seconds between two looks
 SHARE = 1 / 200  # of one core, that making models may take; where that is not enough they are made …

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gossamer.errors import UserError
 from gossamer.report.html_page import POLICY, make_page
 from gossamer.report.watch.follower import EVERY, Follower
-from gossamer.runtime.directory.addresses import is_loopback, joined
+from gossamer.runtime.addresses import is_loopback, join_endpoint
 
 
 def _asset(name: str) -> str:
@@ -155,8 +155,8 @@ def listener(host: str, port: int) -> socket.socket:
     except OSError as error:
         made.close()
         raise UserError(
-            f"cannot listen on {joined(host, port)} ({error.strerror}); choose an address of this machine and a free "
-            "port, or leave --port out"
+            f"cannot listen on {join_endpoint(host, port)} ({error.strerror}); choose an address of this machine "
+            "and a free port, or leave --port out"
         ) from None
     return made
 
@@ -165,7 +165,7 @@ def url_of(host: str, made: socket.socket, token: str | None) -> str:
     """Return the page's address."""
     port = made.getsockname()[1]
     query = "" if token is None else f"?token={urllib.parse.quote(token, safe='')}"
-    return f"http://{joined(host, port)}/{query}"
+    return f"http://{join_endpoint(host, port)}/{query}"
 
 
 class Server(uvicorn.Server):

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.errors import UserError
+from gossamer.run.agent_folder import last_words
+from gossamer.runtime.addresses import split_endpoint
 from gossamer.runtime.book import Book
-from gossamer.runtime.directory.addresses import split
-from gossamer.runtime.directory.keys import read_key
 from gossamer.runtime.environment import Run
-from gossamer.runtime.launch.agent_logs import last_words
-from gossamer.runtime.launch.job import Job, without_run
-from gossamer.runtime.launch.process_family import guarded
+from gossamer.runtime.keys import read_key
+from gossamer.runtime.launch.child_processes import dies_with
+from gossamer.runtime.launch.job import LaunchJob, without_run
 
-PATIENCE = 60.0  # seconds for the book to say where it is: it imports torch, from a slow disk perhaps
+PATIENCE = 60.0  # seconds for the book to print its endpoint: it imports torch, perhaps from a slow disk
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
-NO_AGENT = -1  # a launcher posts nothing
+NO_AGENT = -1  # the rank of a launcher, which posts nothing
 LAST_LOOK = 1.0  # seconds for an agent's last post to arrive
 
 Command = Callable[[str, int], list[str]]
@@ -34,7 +34,7 @@ def book_command(address: str, port: int) -> list[str]:
 class BookProcess:
     """Serves the run's book until `stop`."""
 
-    def __init__(self, job: Job, command: Command = book_command) -> None:
+    def __init__(self, job: LaunchJob, command: Command = book_command) -> None:
         self._job, self._command = job, command
         self._log = job.folder / "book.log"
         self._process: subprocess.Popen[bytes] | None = None
@@ -66,7 +66,7 @@ class BookProcess:
             where = f"{self._job.run.address}:{self._port}"
             raise UserError(f"cannot start the address book at {where} ({last_words(self._log)}); see {self._log}")
         endpoint = line.decode("utf-8", "replace").strip()
-        self._port = split(endpoint)[1]
+        self._port = split_endpoint(endpoint)[1]
         return endpoint
 
     def look(self) -> bool:
@@ -102,7 +102,7 @@ class BookProcess:
             environment["GOSSAMER_KEY_FILE"] = self._job.run.key_file
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                guarded(self._command(self._job.run.address, self._port)),
+                dies_with(os.getpid(), self._command(self._job.run.address, self._port)),
                 stdin=subprocess.DEVNULL,
                 stdout=log if out is None else out,
                 stderr=log,
@@ -125,8 +125,8 @@ class AgentStatuses:
 
     def newest(self) -> dict[int, dict[str, Any]]:
         """Return the last statuses by rank, without agents that never posted."""
-        said = {rank: self._book.read(f"status/{rank}") for rank in self._ranks}
-        return {rank: status for rank, status in said.items() if status is not None}
+        posted = {rank: self._book.read(f"status/{rank}") for rank in self._ranks}
+        return {rank: status for rank, status in posted.items() if status is not None}
 
     def settle(self, ended: Iterable[int]) -> None:
         """Wait a moment for the last posts of agents that have finished."""

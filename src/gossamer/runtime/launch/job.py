@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 from gossamer.runtime.environment import VARIABLES, Run
-from gossamer.runtime.launch.process_family import GUARD
+from gossamer.runtime.launch.child_processes import dies_with
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class LaunchJob:
     """The agents that one launcher starts, of a run that may have more elsewhere."""
 
     run: Run  # of every agent, but for rank and restarts
@@ -28,7 +28,7 @@ class Job:
     serves_book: bool = True  # or another launcher serves it
     book_port: int = 0  # 0: any that is free
 
-    def with_book(self, endpoint: str) -> "Job":
+    def with_book(self, endpoint: str) -> "LaunchJob":
         """Return the job with the book's endpoint."""
         return dataclasses.replace(self, run=dataclasses.replace(self.run, book=endpoint))
 
@@ -70,22 +70,22 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def python_command(job: Job, rank: int) -> list[str]:
+def python_command(job: LaunchJob, rank: int) -> list[str]:
     """Return the command of an agent that is a Python process."""
     return [sys.executable, str(job.script), *job.arguments]
 
 
-def torchrun_command(job: Job, rank: int) -> list[str]:
+def torchrun_command(job: LaunchJob, rank: int) -> list[str]:
     """Return the command of an agent that torchrun starts, and starts again.
 
-    Workers are guarded too: torchrun puts them in their own sessions, where they would outlive it.
+    torchrun puts its workers in sessions of their own, where they would outlive it: each dies with its torchrun.
     """
     return [
         *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", "1"),
         *("--max-restarts", str(job.max_restarts), "--monitor-interval", "0.5"),
         *("--rdzv-backend", "c10d", "--rdzv-endpoint", "localhost:0", "--rdzv-id", f"{job.run.run}-{rank}"),
         *("--local-addr", "localhost", "--log-dir", str(job.folder / "torchrun"), "--no-python"),
-        *(sys.executable, "-I", "-S", GUARD, "0", sys.executable, str(job.script), *job.arguments),
+        *dies_with(0, python_command(job, rank)),
     ]
 
 
@@ -93,7 +93,7 @@ class Watcher:
     """Receives the events of a launch; subclasses act on them."""
 
     def event(self, text: str) -> None:
-        """Take one line about an agent that died, was started again or gave up."""
+        """Take one line about an agent that died, was restarted or gave up."""
 
     def output(self, rank: int, lines: list[str]) -> None:
         """Take what an agent wrote; asked for only when `listens_to` it."""
@@ -127,7 +127,7 @@ class AgentOutcome:
 
 
 @dataclass
-class Report:
+class LaunchReport:
     """How a launch ended."""
 
     outcomes: list[AgentOutcome] = field(default_factory=list)

@@ -25,7 +25,7 @@ def _of_run(name: str) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Processes:
+class ProcessSettings:
     """How the agents run; what they learn is in `Settings`."""
 
     engine: str = option(
@@ -65,11 +65,11 @@ class Processes:
         write_text(folder / RUNTIME_FILE, json.dumps(dataclasses.asdict(self), indent=2) + "\n")
 
 
-def read_processes(folder: Path) -> Processes | None:
+def read_processes(folder: Path) -> ProcessSettings | None:
     """Read a run's process settings; None for a run of the simulator."""
     try:
         values = json.loads((folder / RUNTIME_FILE).read_text(encoding="utf-8"))
-        return Processes(**values)
+        return ProcessSettings(**values)
     except FileNotFoundError:
         return None
     except UserError:

@@ -9,49 +9,55 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gossamer.runtime.directory.addresses import is_loopback
+from gossamer.run.agent_folder import log_path
+from gossamer.runtime.addresses import is_loopback
 from gossamer.runtime.environment import VARIABLES
-from gossamer.runtime.launch.agent_logs import log_path
-from gossamer.runtime.launch.job import Job
+from gossamer.runtime.launch.job import LaunchJob
 
 
 @dataclass(frozen=True)
-class Seat:
-    """The current place of an agent."""
+class AgentPlace:
+    """The process and machine of an agent."""
 
     pid: int
     node: str  # Ray's name of the machine
     restarts: int
 
 
-class Desk:
+class RestartCounter:
     """An actor that counts restarts: Ray restarts a dead actor without telling it how often."""
 
     def __init__(self) -> None:
-        self._seats: dict[int, Seat] = {}
+        self._places: dict[int, AgentPlace] = {}
 
     def arrive(self, rank: int, pid: int, node: str) -> int:
         """Note that an agent has started; return its restarts so far."""
-        before = self._seats.get(rank)
+        before = self._places.get(rank)
         restarts = 0 if before is None else before.restarts + 1
-        self._seats[rank] = Seat(pid, node, restarts)
+        self._places[rank] = AgentPlace(pid, node, restarts)
         return restarts
 
-    def seats(self) -> dict[int, Seat]:
+    def places(self) -> dict[int, AgentPlace]:
         """Return where all agents are."""
-        return dict(self._seats)
+        return dict(self._places)
 
 
-class ScriptAgent:
+class RayAgent:
     """An actor that runs the script once. On failure the process exits, and Ray restarts the actor."""
 
-    def __init__(self, job: Job, rank: int, restarts: int, address: str, key: str | None) -> None:
+    def __init__(self, job: LaunchJob, rank: int, counter: str, key: str | None) -> None:
+        """Report to the restart counter, which is found by its name."""
+        import ray
+
+        node = ray.get_runtime_context().get_node_id()
+        places: Any = ray.get_actor(counter)
+        restarts: Any = ray.get(places.arrive.remote(rank, os.getpid(), node))
         self._job, self._rank, self._restarts = job, rank, restarts
-        self._address, self._key = address, key
+        self._address, self._key = ray.util.get_node_ip_address(), key
 
     def run(self) -> int:
         """Run the script as the main program and return 0; on failure the process exits."""
-        self._take_place()
+        self._prepare()
         script = str(self._job.script)
         sys.argv = [script, *self._job.arguments]
         sys.path.insert(0, str(self._job.script.parent))
@@ -62,7 +68,7 @@ class ScriptAgent:
             os._exit(status)
         return 0
 
-    def _take_place(self) -> None:
+    def _prepare(self) -> None:
         """Set the environment, and send all output to the agent's log."""
         folder = self._job.folder
         folder.mkdir(parents=True, exist_ok=True)
@@ -74,25 +80,13 @@ class ScriptAgent:
         os.close(log)
         for name, number in (("stdout", 1), ("stderr", 2)):
             setattr(sys, name, os.fdopen(number, "w", buffering=1, encoding="utf-8", errors="replace", closefd=False))
-        for name in VARIABLES:  # of a run around the launcher
+        for name in VARIABLES:  # of a run that the launcher is part of
             os.environ.pop(name, None)
         os.environ.update(self._job.agent(self._rank, self._restarts).to_environment())
         if not is_loopback(self._job.run.address):  # which is the driver's
             os.environ["GOSSAMER_ADDRESS"] = self._address
         if self._key is not None:
             write_if_missing(Path(os.environ["GOSSAMER_KEY_FILE"]), self._key)
-
-
-class RayAgent(ScriptAgent):
-    """The actor: reports at the desk, then is an agent like any other."""
-
-    def __init__(self, job: Job, rank: int, desk: str, key: str | None) -> None:
-        import ray
-
-        context = ray.get_runtime_context()
-        place: Any = ray.get_actor(desk)
-        restarts: Any = ray.get(place.arrive.remote(rank, os.getpid(), context.get_node_id()))
-        super().__init__(job, rank, restarts, ray.util.get_node_ip_address(), key)
 
 
 def run_script(script: str) -> int:

@@ -6,41 +6,122 @@ this package.
 
 import contextlib
 import dataclasses
+import logging
+import math
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gossamer.errors import UserError
-from gossamer.runtime.directory.addresses import is_loopback
-from gossamer.runtime.launch.agent_logs import Tail, log_path
+from gossamer.algorithms.options import option
+from gossamer.errors import UserError, unknown_name
+from gossamer.run.agent_folder import Tail, log_path
+from gossamer.runtime.addresses import is_loopback
 from gossamer.runtime.launch.book_process import AgentStatuses, BookProcess
-from gossamer.runtime.launch.job import AgentOutcome, Job, Report, Watcher
-from gossamer.runtime.launch.process_family import send
-from gossamer.runtime.launch.processes import FINAL, TABLE, remove_shared_memory
-from gossamer.runtime.launch.ray_agent import Desk, RayAgent, Seat
-from gossamer.runtime.launch.ray_connection import Resources, connected
+from gossamer.runtime.launch.child_processes import send_signal
+from gossamer.runtime.launch.job import AgentOutcome, LaunchJob, LaunchReport, Watcher, cores
+from gossamer.runtime.launch.launcher import FINAL, TABLE, remove_shared_memory
+from gossamer.runtime.launch.ray_agent import AgentPlace, RayAgent, RestartCounter
+from gossamer.runtime.schedulers import LOOPBACK, own_address
 
 LOOK = 1.0  # seconds to wait for news of the agents while they run
+ELSEWHERE = "203.0.113.1"  # an address of no machine, to test for a network
+OBJECT_STORE = 100 * 2**20  # bytes of shared memory for Ray's objects, of which there are none to speak of
+PLACEMENTS = ("SPREAD", "PACK")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RayResources:
+    """The resources of each agent, and the cluster's address."""
+
+    ray_address: str | None = option(None, "address of a Ray cluster, or auto (default: start Ray on this machine)")
+    cpus_per_agent: float = option(1.0, "cores reserved for an agent; fractions are allowed")
+    gpus_per_agent: float = option(0.0, "GPUs of an agent; fractions are allowed")
+    placement: str = option("SPREAD", "spread agents over the machines, or pack them together", choices=PLACEMENTS)
+
+    def __post_init__(self) -> None:
+        """Check the ranges."""
+        for name in ("cpus_per_agent", "gpus_per_agent"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise UserError(f"{name} must be 0 or more, got {getattr(self, name):g}")
+        if self.placement not in PLACEMENTS:
+            raise unknown_name("placement", self.placement, PLACEMENTS)
+
+    def of_one(self) -> dict[str, float]:
+        """Return one agent's share, as Ray writes it."""
+        share = {"CPU": self.cpus_per_agent, "GPU": self.gpus_per_agent}
+        return {name: value for name, value in share.items() if value} or {"CPU": 0.001}  # a bundle may not be empty
+
+
+@contextlib.contextmanager
+def connected(resources: RayResources, job: LaunchJob) -> Iterator[Any]:
+    """Yield Ray, connected; shut it down at the end, unless it ran before.
+
+    Ray takes SIGTERM for itself and writes to standard output, which may be reserved for JSON: both are undone.
+    """
+    try:
+        import ray
+    except ImportError:
+        raise UserError('Ray is not installed; install it with: pip install "gossamer[ray]"') from None
+    with (job.folder / "ray.log").open("a", encoding="utf-8") as log, contextlib.redirect_stdout(log):
+        if ray.is_initialized():
+            yield ray
+            return
+        _connect(ray, resources, len(job.ranks))
+        try:
+            yield ray
+        finally:
+            ray.shutdown()
+
+
+def _connect(ray: Any, resources: RayResources, agents: int) -> None:
+    """Reach or start a cluster, and take back the signals."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        ray.init(**_how(resources, agents), log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        words, where = " ".join(str(error).split()), resources.ray_address or "local"
+        raise UserError(f"cannot use Ray at '{where}' ({words:.200}); check --ray-address") from None
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+def _how(resources: RayResources, agents: int) -> dict[str, Any]:
+    """Return the arguments of ray.init: a cluster's address, or a local Ray that all agents fit into."""
+    if resources.ray_address is not None:
+        return {"address": resources.ray_address}
+    options: dict[str, Any] = {
+        "address": "local",
+        "include_dashboard": False,
+        "num_cpus": max(cores(), math.ceil(agents * resources.cpus_per_agent)),
+        "object_store_memory": OBJECT_STORE,
+    }
+    try:
+        own_address(ELSEWHERE)
+    except UserError:
+        options["_node_ip_address"] = LOOPBACK
+    return options
 
 
 class RayLauncher:
     """Runs a job's agents on Ray, and leaves the cluster as it was."""
 
-    def __init__(self, job: Job, watcher: Watcher, resources: Resources) -> None:
+    def __init__(self, job: LaunchJob, watcher: Watcher, resources: RayResources) -> None:
         self.job, self.watcher, self._resources = job, watcher, resources
         self._states = dict.fromkeys(job.ranks, "waiting")
         self._exits: dict[int, int | None] = dict.fromkeys(job.ranks)
         self._actors: list[Any] = []
         self._group: Any = None
-        self._desk: Any = None
-        self._seats: dict[int, Seat] = {}
+        self._counter: Any = None
+        self._places: dict[int, AgentPlace] = {}
         self._statuses: AgentStatuses | None = None
 
-    def run(self, stop: Callable[[], object] = lambda: None) -> Report:
+    def run(self, stop: Callable[[], object] = lambda: None) -> LaunchReport:
         """Run until every agent has ended or `stop` gives a reason."""
-        begun, report = time.monotonic(), Report()
+        begun, report = time.monotonic(), LaunchReport()
         book = BookProcess(self.job) if self.job.serves_book else None
         with connected(self._resources, self.job) as ray:
             try:
@@ -59,7 +140,7 @@ class RayLauncher:
                 self._clean(ray, book)
         statuses = self._statuses.newest() if self._statuses else {}
         for rank, status in self._exits.items():
-            restarts = self._seats[rank].restarts if rank in self._seats else 0
+            restarts = self._places[rank].restarts if rank in self._places else 0
             report.outcomes.append(AgentOutcome(rank, status, restarts, statuses.get(rank)))
         report.seconds = time.monotonic() - begun
         return report
@@ -88,17 +169,19 @@ class RayLauncher:
 
         share = self._resources.of_one()
         self._group = placement_group([share] * len(self.job.ranks), strategy=self._resources.placement)
-        begun, told = time.monotonic(), False
+        begun, announced = time.monotonic(), False
         while not self._group.wait(timeout_seconds=1):
             if stop():
                 return {}
-            if not told and time.monotonic() - begun > 10:
-                told = True
+            if not announced and time.monotonic() - begun > 10:
+                announced = True
                 self.watcher.event(f"waiting for the cluster to have {len(self.job.ranks)} times {share}")
         key = None if self.job.run.key_file is None else Path(self.job.run.key_file).read_text(encoding="ascii")
         # Agents find it by name: Ray might lose an argument that it needs to start one again.
         name = f"gossamer-{self.job.run.run}"
-        self._desk = ray.remote(Desk).options(name=name, num_cpus=0, max_restarts=-1, max_task_retries=-1).remote()
+        self._counter = (
+            ray.remote(RestartCounter).options(name=name, num_cpus=0, max_restarts=-1, max_task_retries=-1).remote()
+        )
         references = {}
         for place, rank in enumerate(self.job.ranks):
             actor = ray.remote(RayAgent).options(
@@ -136,37 +219,37 @@ class RayLauncher:
         try:
             self._exits[rank] = int(ray.get(reference))
             self._states[rank] = "done"
-            # The process ends in order, as a script's does: agents say goodbye when Python ends.
+            # The process ends as a script's does: agents leave the run when Python ends.
             self._actors[self.job.ranks.index(rank)].__ray_terminate__.options(max_task_retries=0).remote()
         except Exception as error:  # what Ray raises when an actor has died for good, or could not be made
             self._exits[rank], self._states[rank] = 1, "failed"
             words = next(iter(str(error).strip().splitlines()), type(error).__name__)
             log = log_path(self.job.folder, rank)
-            self.watcher.event(f"agent {rank} failed and is not started again ({words}); its log is {log}")
+            self.watcher.event(f"agent {rank} failed and is not restarted ({words}); its log is {log}")
 
     def _look(self, ray: Any, book: BookProcess | None, patience: float) -> None:
         """Report restarts of agents and book."""
-        before = self._seats
-        self._find_seats(ray, patience)
-        for rank, seat in self._seats.items():
-            if seat.restarts > (before[rank].restarts if rank in before else 0):
-                number = f"restart {seat.restarts} of {self.job.max_restarts}"
-                self.watcher.event(f"agent {rank} had died and was started again by Ray ({number})")
+        before = self._places
+        self._find_places(ray, patience)
+        for rank, place in self._places.items():
+            if place.restarts > (before[rank].restarts if rank in before else 0):
+                number = f"restart {place.restarts} of {self.job.max_restarts}"
+                self.watcher.event(f"agent {rank} died and was restarted by Ray ({number})")
         if book is not None and book.look():
-            self.watcher.event("the address book had died and was started again")
+            self.watcher.event("the address book died and was restarted")
         self.watcher.status(self.rows())
 
-    def _find_seats(self, ray: Any, patience: float) -> None:
-        if self._desk is not None:
-            with contextlib.suppress(ray.exceptions.RayError):  # the desk may be restarting
-                self._seats = ray.get(self._desk.seats.remote(), timeout=patience)
+    def _find_places(self, ray: Any, patience: float) -> None:
+        if self._counter is not None:
+            with contextlib.suppress(ray.exceptions.RayError):  # the counter may be restarting
+                self._places = ray.get(self._counter.places.remote(), timeout=patience)
 
     def rows(self) -> list[dict[str, Any]]:
         """Return one row an agent, as `Launcher.rows` does."""
         statuses = self._statuses.newest() if self._statuses else {}
         rows = []
         for rank in range(self.job.run.agents):
-            restarts = self._seats[rank].restarts if rank in self._seats else 0
+            restarts = self._places[rank].restarts if rank in self._places else 0
             state = self._states.get(rank, "elsewhere")
             rows.append({"rank": rank, **statuses.get(rank, {}), "state": state, "restarts": restarts})
         return rows
@@ -175,22 +258,24 @@ class RayLauncher:
         """Send SIGTERM to every agent that runs, wherever that is, and give them time."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        self._find_seats(ray, FINAL)
+        self._find_places(ray, FINAL)
         here = ray.get_runtime_context().get_node_id()
-        for seat in self._seats.values():
-            if seat.node == here:
-                send(seat.pid, signal.SIGTERM)
+        for place in self._places.values():
+            if place.node == here:
+                send_signal(place.pid, signal.SIGTERM)
             else:
-                there = NodeAffinitySchedulingStrategy(seat.node, soft=True)
-                ray.remote(send).options(num_cpus=0, scheduling_strategy=there).remote(seat.pid, int(signal.SIGTERM))
+                there = NodeAffinitySchedulingStrategy(place.node, soft=True)
+                ray.remote(send_signal).options(num_cpus=0, scheduling_strategy=there).remote(
+                    place.pid, int(signal.SIGTERM)
+                )
         deadline = time.monotonic() + FINAL / 2
-        while _alive(self._seats, here) and time.monotonic() < deadline:
+        while _alive(self._places, here) and time.monotonic() < deadline:
             time.sleep(0.05)
 
     def _clean(self, ray: Any, book: BookProcess | None) -> None:
         from ray.util.placement_group import remove_placement_group
 
-        for actor in (*self._actors, *([] if self._desk is None else [self._desk])):
+        for actor in (*self._actors, *([] if self._counter is None else [self._counter])):
             with contextlib.suppress(ray.exceptions.RayError):
                 ray.kill(actor, no_restart=True)
         if self._group is not None:
@@ -203,12 +288,12 @@ class RayLauncher:
         remove_shared_memory(self.job.run.run)
 
 
-def _alive(seats: dict[int, Seat], here: str) -> bool:
+def _alive(places: dict[int, AgentPlace], here: str) -> bool:
     """Say whether an agent on this machine still runs."""
-    return any(seat.node == here and Path(f"/proc/{seat.pid}").exists() for seat in seats.values())
+    return any(place.node == here and Path(f"/proc/{place.pid}").exists() for place in places.values())
 
 
-def run_on_ray(job: Job, watcher: Watcher, resources: Resources, stop: Callable[[], object]) -> Report:
-    """Run a job's agents on Ray, whose processes have another folder than this one as their present folder."""
+def run_on_ray(job: LaunchJob, watcher: Watcher, resources: RayResources, stop: Callable[[], object]) -> LaunchReport:
+    """Run a job's agents on Ray, with absolute paths, since Ray's processes have another working folder."""
     absolute = dataclasses.replace(job, folder=job.folder.resolve(), script=job.script.resolve())
     return RayLauncher(absolute, watcher, resources).run(stop)

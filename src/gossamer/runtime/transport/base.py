@@ -77,46 +77,30 @@ class Wrapper(Transport):
     """A transport on top of another one: forwards everything; subclasses change what they must."""
 
     def __init__(self, inner: Transport) -> None:
-        self.inner = inner
         super().__init__()
-
-    @property
-    def counts(self) -> Counter[str]:
-        """Dropped messages, shared with the inner transport."""
-        return self.inner.counts
-
-    @counts.setter
-    def counts(self, counts: Counter[str]) -> None:
-        """Ignore: the inner transport keeps the counts."""
+        self.inner = inner
+        self.counts = inner.counts
 
     def open(self, length: int) -> None:
-        """Open the inner transport."""
         self.inner.open(length)
 
     def publish(self, stamp: Stamp, parts: Sequence[Tensor]) -> None:
-        """Publish at once: wrappers change messages at the receiver."""
         self.inner.publish(stamp, parts)
 
     def tick(self, step: int) -> None:
-        """Forward."""
         self.inner.tick(step)
 
     def latest(self, peer: int) -> Letter | None:
-        """Forward."""
         return self.inner.latest(peer)
 
     def at(self, peer: int, sequence: int) -> Letter | None:
-        """Forward."""
         return self.inner.at(peer, sequence)
 
     def offset(self, peer: int) -> int | None:
-        """Forward."""
         return self.inner.offset(peer)
 
     def flush(self, seconds: float) -> None:
-        """Forward."""
         self.inner.flush(seconds)
 
     def close(self) -> None:
-        """Close the inner transport."""
         self.inner.close()

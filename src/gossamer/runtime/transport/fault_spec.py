@@ -13,7 +13,7 @@ groups, both ways. Where several delays are for one link, a message waits until 
 agents:
 
     partition:0,1/2,3@5s..8s   agents of different groups hear nothing of each other from second 5 to second 8 after
-                               they joined; `@100..200` in iterations; for ever without; others hear everyone
+                               they joined; `@100..200` in iterations; without it, for ever; agents in no group hear all
     kill:2@100                 agent 2 kills itself when it reaches iteration 100
     stop:1@100,5s              agent 1 stops when it reaches iteration 100 and goes on 5 s later
 """
@@ -43,11 +43,6 @@ class Span:
     high: int
     timed: bool  # nanoseconds
 
-    @property
-    def text(self) -> str:
-        ends = [self.low] if self.low == self.high else [self.low, self.high]
-        return "..".join(_duration(end) if self.timed else str(end) for end in ends)
-
 
 @dataclass(frozen=True)
 class FaultyLinks:
@@ -57,20 +52,11 @@ class FaultyLinks:
     one_way: bool = False
 
     def cover(self, sender: int, receiver: int) -> bool:
-        """Return whether what this sender sends to this receiver takes one of these links."""
+        """Say whether messages from this sender to this receiver take one of these links."""
         if self.one_way:
             return sender in self.groups[0] and receiver in self.groups[1]
         sides = [[place for place, group in enumerate(self.groups) if agent in group] for agent in (sender, receiver)]
         return all(sides) and sides[0] != sides[1]
-
-    @property
-    def text(self) -> str:
-        groups = (",".join(str(agent) for agent in sorted(group)) for group in self.groups)
-        return (">" if self.one_way else "/").join(groups)
-
-
-def _at(what: Span | FaultyLinks | None) -> str:
-    return f"@{what.text}" if what else ""
 
 
 @dataclass(frozen=True)
@@ -79,10 +65,6 @@ class FaultDelay:
 
     span: Span
     links: FaultyLinks | None  # None: all
-
-    @property
-    def text(self) -> str:
-        return f"delay:{self.span.text}{_at(self.links)}"
 
 
 @dataclass(frozen=True)
@@ -93,10 +75,6 @@ class Chance:
     probability: float
     links: FaultyLinks | None
 
-    @property
-    def text(self) -> str:
-        return f"{self.name}:{str(self.probability).removesuffix('.0')}{_at(self.links)}"
-
 
 @dataclass(frozen=True)
 class Partition:
@@ -105,48 +83,24 @@ class Partition:
     links: FaultyLinks
     span: Span | None  # None: for ever
 
-    @property
-    def text(self) -> str:
-        return f"partition:{self.links.text}{_at(self.span)}"
-
 
 @dataclass(frozen=True)
 class Halt:
-    """An agent dies when it reaches an iteration or, with a `pause` in nanoseconds, stands still that long."""
+    """An agent dies at an iteration or, with a `pause` in nanoseconds, stops for that long."""
 
     agent: int
     iteration: int
     pause: int | None
 
-    @property
-    def text(self) -> str:
-        if self.pause is None:
-            return f"kill:{self.agent}@{self.iteration}"
-        return f"stop:{self.agent}@{self.iteration},{_duration(self.pause)}"
-
 
 Clause = FaultDelay | Chance | Partition | Halt
-
-
-@dataclass(frozen=True)
-class Faults:
-    """The faults of a run; false when there are none."""
-
-    clauses: tuple[Clause, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.clauses)
-
-    @property
-    def text(self) -> str:
-        """The text from which `parse_faults` makes these faults again."""
-        return ";".join(clause.text for clause in self.clauses)
+Faults = tuple[Clause, ...]
 
 
 def parse_faults(text: str, num_agents: int) -> Faults:
     """Read clauses as in the module's docstring, for a run of so many agents."""
     clauses = ("".join(clause.split()) for clause in text.split(";"))
-    return Faults(tuple(_clause(clause, num_agents) for clause in clauses if clause))
+    return tuple(_clause(clause, num_agents) for clause in clauses if clause)
 
 
 def _clause(clause: str, num_agents: int) -> Clause:
@@ -241,12 +195,6 @@ def _amount(clause: str, text: str) -> tuple[int, bool]:
     if not match[3]:
         return int(match[1]), False
     return round(float(match[1] + (match[2] or "")) * _NANOSECONDS[match[3]]), True
-
-
-def _duration(nanoseconds: int) -> str:
-    """Return a time as it is written in a clause."""
-    unit = "s" if nanoseconds % _NANOSECONDS["s"] == 0 else "ms"
-    return f"{nanoseconds / _NANOSECONDS[unit]:.6f}".rstrip("0").rstrip(".") + unit
 
 
 def _example(name: str) -> str:

@@ -1,6 +1,6 @@
 """Faults and delays on top of a real transport, for tests and experiments; fault_spec.py lists them.
 
-All happens at the receiver: an agent publishes as ever, and each neighbour sees what the faults leave. The fate of
+Faults act at the receiver: an agent publishes as usual, and each neighbour drops or delays what arrives. The fate of
 a message depends only on the run's seed, its link and its iteration, so runs can be repeated.
 
 A message that may be shown later, or again after newer ones were lost, cannot stay where its sender will write over it:
@@ -23,10 +23,8 @@ import torch
 
 from gossamer.runtime.message import Stamp, checksum
 from gossamer.runtime.transport.base import KEPT, Letter, Transport, Wrapper
-from gossamer.runtime.transport.fault_spec import Chance, FaultDelay, Faults, Halt, Partition, parse_faults
+from gossamer.runtime.transport.fault_spec import Chance, FaultDelay, Faults, Halt, Partition
 from gossamer.seeding import generator
-
-__all__ = ["MOST_UNDER_WAY", "Faults", "Faulty", "parse_faults"]
 
 MOST_UNDER_WAY = 64  # messages of a peer
 
@@ -46,7 +44,7 @@ class _UnderWay:
 
 @dataclass(eq=False)
 class _FaultyLink:
-    """What came of one peer, and the clauses for what it sends here, each with its place among all."""
+    """The messages of one peer, and the clauses for its link, each with its place among all clauses."""
 
     peer: int
     clauses: list[tuple[int, FaultDelay | Chance]]
@@ -56,7 +54,7 @@ class _FaultyLink:
     judged: deque[tuple[int, int]] = field(default_factory=lambda: deque(maxlen=4 * KEPT))  # orders, not to judge twice
 
 
-class Faulty(Wrapper):
+class FaultyTransport(Wrapper):
     """Applies faults to the messages that arrive, and halts the agent on `kill` and `stop`."""
 
     def __init__(
@@ -67,121 +65,120 @@ class Faulty(Wrapper):
         seed: int,
         clock: Callable[[], int] = time.monotonic_ns,
         *,
-        restarts: int | None = None,
+        restarts: int,
     ) -> None:
-        """Wrap a transport. An agent that was started again (`restarts`, or GOSSAMER_RESTARTS) is not halted again."""
+        """Wrap a transport. An agent that was restarted is not halted again."""
         super().__init__(inner)
         self._faults, self._rank, self._seed, self._clock = faults, rank, seed, clock
-        restarts = int(os.environ.get("GOSSAMER_RESTARTS") or 0) if restarts is None else restarts
-        self._halts = [c for c in faults.clauses if isinstance(c, Halt) and c.agent == rank and not restarts]
-        self._lines: dict[int, _FaultyLink | None] = {}  # None: a link without faults
+        self._halts = [c for c in faults if isinstance(c, Halt) and c.agent == rank and not restarts]
+        self._links: dict[int, _FaultyLink | None] = {}  # None: a link without faults
         self._joined = clock()
         self._step: int | None = None  # before the first tick
 
     def tick(self, step: int) -> None:
-        """Halt if it is time to, and take what has arrived at all links that were ever looked at."""
+        """Halt if it is time to, and take new messages on all links that are in use."""
         before, self._step = self._step, step
         for halt in self._halts:
             if halt.iteration == step or (before is not None and before < halt.iteration < step):
                 _halt(halt.pause)
         self.inner.tick(step)
-        for line in self._lines.values():
-            if line is not None:
-                self._look(line)
+        for link in self._links.values():
+            if link is not None:
+                self._look(link)
 
     def latest(self, peer: int) -> Letter | None:
         """Return the newest message that can be seen."""
-        line = self._line(peer)
-        if line is None:
+        link = self._link(peer)
+        if link is None:
             return self.inner.latest(peer)
-        self._look(line)
-        return line.visible[-1] if line.visible else None
+        self._look(link)
+        return link.visible[-1] if link.visible else None
 
     def at(self, peer: int, sequence: int) -> Letter | None:
         """Return a message if it is one of the last that can be seen."""
-        line = self._line(peer)
-        if line is None:
+        link = self._link(peer)
+        if link is None:
             return self.inner.at(peer, sequence)
-        self._look(line, sequence)
-        wanted = (line.visible[-1].stamp.incarnation, sequence) if line.visible else None
-        return next((letter for letter in line.visible if letter.stamp.order == wanted), None)
+        self._look(link, sequence)
+        wanted = (link.visible[-1].stamp.incarnation, sequence) if link.visible else None
+        return next((letter for letter in link.visible if letter.stamp.order == wanted), None)
 
-    def _line(self, peer: int) -> _FaultyLink | None:
+    def _link(self, peer: int) -> _FaultyLink | None:
         """Return the state of the link from a peer, None where it has no faults."""
-        if peer not in self._lines:
+        if peer not in self._links:
             clauses: list[tuple[int, FaultDelay | Chance]] = []
             partitions = []
-            for place, clause in enumerate(self._faults.clauses):
+            for place, clause in enumerate(self._faults):
                 if isinstance(clause, Halt) or (clause.links and not clause.links.cover(peer, self._rank)):
                     continue
                 if isinstance(clause, Partition):
                     partitions.append(clause)
                 else:
                     clauses.append((place, clause))
-            self._lines[peer] = _FaultyLink(peer, clauses, partitions) if clauses or partitions else None
-        return self._lines[peer]
+            self._links[peer] = _FaultyLink(peer, clauses, partitions) if clauses or partitions else None
+        return self._links[peer]
 
-    def _look(self, line: _FaultyLink, sequence: int | None = None) -> None:
-        """Take what is new, or a message of before, and let be seen what has waited long enough."""
+    def _look(self, link: _FaultyLink, sequence: int | None = None) -> None:
+        """Take new messages, or an earlier one, and show those that have waited long enough."""
         now = self._clock()
-        if self._is_cut(line, now):
+        if self._is_cut(link, now):
             return
         if sequence is not None:
-            self._take(line, self.inner.at(line.peer, sequence), now)
-        self._take(line, self.inner.latest(line.peer), now)
-        due = [held for held in line.under_way if held.time <= now and held.step <= (self._step or 0)]
+            self._take(link, self.inner.at(link.peer, sequence), now)
+        self._take(link, self.inner.latest(link.peer), now)
+        due = [held for held in link.under_way if held.time <= now and held.step <= (self._step or 0)]
         if due:
-            visible = [*line.visible, *(held.letter for held in due)]
-            line.visible = sorted(visible, key=lambda letter: letter.stamp.order)[-KEPT:]
+            visible = [*link.visible, *(held.letter for held in due)]
+            link.visible = sorted(visible, key=lambda letter: letter.stamp.order)[-KEPT:]
             # What newer ones have overtaken is of no use to `latest`; `at` may ask for it while it is one of the last.
-            oldest = line.visible[0].stamp.order if len(line.visible) == KEPT else (-1, -1)
-            line.under_way = [held for held in line.under_way if held not in due and held.order > oldest]
+            oldest = link.visible[0].stamp.order if len(link.visible) == KEPT else (-1, -1)
+            link.under_way = [held for held in link.under_way if held not in due and held.order > oldest]
 
-    def _is_cut(self, line: _FaultyLink, now: int) -> bool:
+    def _is_cut(self, link: _FaultyLink, now: int) -> bool:
         """Return whether a partition keeps this peer's messages away."""
         elapsed, step = now - self._joined, self._step or 0
-        spans = [partition.span for partition in line.partitions]
+        spans = [partition.span for partition in link.partitions]
         return any(span is None or span.low <= (elapsed if span.timed else step) < span.high for span in spans)
 
-    def _take(self, line: _FaultyLink, letter: Letter | None, now: int) -> None:
+    def _take(self, link: _FaultyLink, letter: Letter | None, now: int) -> None:
         """Decide the fate of a message, once."""
-        if letter is None or letter.stamp.order in line.judged:
+        if letter is None or letter.stamp.order in link.judged:
             return
-        if self._happens("loss", line, letter.stamp):
-            line.judged.append(letter.stamp.order)
+        if self._happens("loss", link, letter.stamp):
+            link.judged.append(letter.stamp.order)
             self.counts["lost"] += 1
             return
         copied = Letter(letter.stamp, letter.payload.clone(), letter.age)
         if not letter.intact():  # written over meanwhile: there is a newer one to look at
             self.counts["torn"] += 1
             return
-        line.judged.append(letter.stamp.order)
-        if self._happens("corrupt", line, letter.stamp) and not self._survives(copied):
+        link.judged.append(letter.stamp.order)
+        if self._happens("corrupt", link, letter.stamp) and not self._survives(copied):
             self.counts["corrupt"] += 1
             return
-        line.under_way.append(self._hold(line, copied, now))
-        if len(line.under_way) > MOST_UNDER_WAY:
+        link.under_way.append(self._hold(link, copied, now))
+        if len(link.under_way) > MOST_UNDER_WAY:
             self.counts["overflow"] += 1
-            del line.under_way[_most_crowded(line.under_way)]
+            del link.under_way[_most_crowded(link.under_way)]
 
-    def _happens(self, name: str, line: _FaultyLink, stamp: Stamp) -> bool:
+    def _happens(self, name: str, link: _FaultyLink, stamp: Stamp) -> bool:
         """Draw whether a message is lost, or damaged."""
-        chances = [(place, c) for place, c in line.clauses if isinstance(c, Chance) and c.name == name]
+        chances = [(place, c) for place, c in link.clauses if isinstance(c, Chance) and c.name == name]
         return any(self._draw(place, stamp) < chance.probability for place, chance in chances)
 
     def _survives(self, letter: Letter) -> bool:
         """Flip the bits of one byte; return whether the checksum that every message carries misses it."""
         before = checksum(letter.payload)
-        place = int(self._draw(len(self._faults.clauses), letter.stamp) * len(letter.payload))
+        place = int(self._draw(len(self._faults), letter.stamp) * len(letter.payload))
         letter.payload[place : place + 1] ^= 0xFF
         return checksum(letter.payload) == before
 
-    def _hold(self, line: _FaultyLink, letter: Letter, now: int) -> _UnderWay:
+    def _hold(self, link: _FaultyLink, letter: Letter, now: int) -> _UnderWay:
         """Return the message with the time and the iteration from which on it can be seen: the last of all delays."""
         seen, step = 0, 0
-        offset = self.inner.offset(line.peer)
+        offset = self.inner.offset(link.peer)
         taken = now if offset is None else letter.stamp.time + offset
-        for place, clause in line.clauses:
+        for place, clause in link.clauses:
             if isinstance(clause, FaultDelay):
                 low, high = clause.span.low, clause.span.high
                 amount = low + int(self._draw(place, letter.stamp) * (high - low + 1)) if high > low else low

@@ -14,7 +14,7 @@ import torch
 
 from gossamer.runtime.message import Stamp, checksum, pack_header
 from gossamer.runtime.transport.base import KEPT
-from gossamer.runtime.transport.requests import Order
+from gossamer.runtime.transport.request_format import Order
 from gossamer.shapes import Tensor
 
 
@@ -33,7 +33,7 @@ class Loan:
 
     message: Published
     sent: Callable[[], bool] | None = None  # not handed over yet
-    arrived: bool = False  # says the receiver
+    arrived: bool = False  # as the receiver reports
 
     @property
     def over(self) -> bool:

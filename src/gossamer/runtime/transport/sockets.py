@@ -19,14 +19,14 @@ import zmq
 import zmq.utils.garbage  # before `close` is registered with atexit, which calls the last one first
 
 from gossamer.errors import UserError
-from gossamer.runtime.directory.addresses import bindable, connectable, joined
+from gossamer.runtime.addresses import bindable, connectable, join_endpoint
 from gossamer.runtime.message import Stamp
-from gossamer.runtime.transport.answering import Answering
-from gossamer.runtime.transport.asking import Asking, Identity
 from gossamer.runtime.transport.base import Letter, Transport
-from gossamer.runtime.transport.requests import Envelope, run_digest
+from gossamer.runtime.transport.request_format import run_digest
 from gossamer.runtime.transport.sent_messages import SentMessages
-from gossamer.runtime.transport.zmq_sockets import Admission, Context, Sizes, answering_socket, lock
+from gossamer.runtime.transport.socket_receiver import SocketReceiver
+from gossamer.runtime.transport.socket_sender import SocketSender
+from gossamer.runtime.transport.zmq_sockets import Admission, Context, Sizes, SocketAgent, answering_socket, lock
 from gossamer.shapes import Tensor
 
 TICK = 0.1  # seconds after which the thread looks at its deadlines, when nothing happens
@@ -47,17 +47,17 @@ class Bell:
 
     def ring(self) -> None:
         """Wake the waiting thread, without blocking."""
-        with self._lock, contextlib.suppress(BlockingIOError):  # full: it has been rung often enough
+        with self._lock, contextlib.suppress(BlockingIOError):  # full: the thread will wake anyway
             if not self._closed:
                 os.write(self._end, b"!")
 
-    def hush(self) -> None:
-        """Be ready for the next ring."""
+    def clear(self) -> None:
+        """Make ready for the next ring."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.handle, 4096)
 
     def close(self) -> None:
-        """Ring no more."""
+        """Close the pipe; later rings do nothing."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -65,14 +65,14 @@ class Bell:
                 os.close(self._end)
 
 
-def _nowhere(peer: int) -> str | None:
+def _unknown(peer: int) -> str | None:
     return None
 
 
 class Sockets(Transport):
-    """Messages to and from agents anywhere. `where` says at which "tcp://host:port" a peer is now, None for nowhere.
+    """Messages to and from agents on any host. `where` returns a peer's "tcp://host:port", None while it is unknown.
 
-    A peer is asked as long as it is somewhere. With `in_order` no message is passed over that its sender still keeps.
+    A peer with an address is asked for messages. With `in_order` no message that its sender still keeps is skipped.
     Counted are requests and answers that were "malformed", messages that were "corrupt", answers that were "stale" (not
     newer, or to nothing that was asked), clients and places that were "refused", answers that were "unsent" because
     the client had gone, and turns of the thread that "failed".
@@ -85,7 +85,7 @@ class Sockets(Transport):
         incarnation: int,
         address: str = "127.0.0.1",
         key: bytes | None = None,
-        where: Callable[[int], str | None] = _nowhere,
+        where: Callable[[int], str | None] = _unknown,
         *,
         run: str = "",
         in_order: bool = False,
@@ -95,18 +95,15 @@ class Sockets(Transport):
         host = bindable(address, key)
         self._key, self._where, self._num_agents = key, where, num_agents
         self._sent: SentMessages | None = None
-        me = Identity(rank, num_agents, run_digest(run), key, in_order, clock)
-        self._peers = {peer: Asking(peer, me, self.counts) for peer in range(num_agents) if peer != rank}
+        me = SocketAgent(rank, num_agents, incarnation, run_digest(run), key, in_order, clock)
+        self._peers = {peer: SocketReceiver(peer, me, self.counts) for peer in range(num_agents) if peer != rank}
         self._context: Context = zmq.Context()
-        self._door = None if key is None else Admission(self._context, key, rank, num_agents)
+        self._admission = None if key is None else Admission(self._context, key, rank, num_agents)
         self._socket = answering_socket(self._context, ipv6=":" in host)
         if key is not None:
             lock(self._socket, key, rank)
         self.endpoint = self._bind(host)
-        envelope = Envelope(me.run, rank, rank)
-        self._answering = Answering(
-            self._socket, envelope, incarnation, num_agents, key is not None, clock, self.counts
-        )
+        self._sender = SocketSender(self._socket, me, self.counts)
         self._look_up_at = 0.0
         self._poller = zmq.Poller()
         self._bell = Bell()
@@ -117,19 +114,19 @@ class Sockets(Transport):
 
     def _bind(self, host: str) -> str:
         try:
-            self._socket.bind(f"tcp://{joined(host, 0)}")
+            self._socket.bind(f"tcp://{join_endpoint(host, 0)}")
         except zmq.ZMQError as error:
             self._context.destroy(linger=0)
             raise UserError(f"cannot listen on '{host}' ({error}); give an IP address of this host") from None
         return self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
 
     def open(self, length: int) -> None:
-        """Make ready to publish, and start to ask peers, from whom messages of this length are expected."""
+        """Make ready to publish, and start to ask peers for messages of this length."""
         self._sent = SentMessages(length, self._num_agents)
         self._bell.ring()
 
     def publish(self, stamp: Stamp, parts: Sequence[Tensor]) -> None:
-        """Copy the message, and answer those who wait for it."""
+        """Copy the message, and answer the peers that wait for it."""
         if self._sent is None:
             raise ValueError("open the transport before the first message")
         self._sent.publish(stamp, parts)
@@ -141,7 +138,7 @@ class Sockets(Transport):
         return letters[-1] if letters else None
 
     def at(self, peer: int, sequence: int) -> Letter | None:
-        """Return the message of this iteration, of those that are held."""
+        """Return the message of this iteration, if it is held."""
         return next((letter for letter in self._peers[peer].letters if letter.stamp.sequence == sequence), None)
 
     def offset(self, peer: int) -> int | None:
@@ -170,8 +167,8 @@ class Sockets(Transport):
     def _run(self) -> None:
         self._poller.register(self._bell.handle, zmq.POLLIN)
         self._poller.register(self._socket, zmq.POLLIN)
-        if self._door is not None:
-            self._poller.register(self._door.socket, zmq.POLLIN)
+        if self._admission is not None:
+            self._poller.register(self._admission.socket, zmq.POLLIN)
         try:
             while not self._closing.is_set():
                 try:
@@ -187,51 +184,51 @@ class Sockets(Transport):
         """Wait for an event, and handle it."""
         ready = dict(self._poller.poll(int(1000 * TICK)))
         if self._bell.handle in ready:
-            self._bell.hush()
-        if self._door is not None and self._door.socket in ready and not self._door.answer():
+            self._bell.clear()
+        if self._admission is not None and self._admission.socket in ready and not self._admission.answer():
             self.counts["refused"] += 1
         if self._socket in ready:
-            self._answering.receive()
+            self._sender.receive()
         if self._sent is None:
             return
-        self._answering.answer(self._sent)
-        if self._flushing and self._answering.all_have(self._sent.newest):
+        self._sender.answer(self._sent)
+        if self._flushing and self._sender.all_have(self._sent.newest):
             self._served.set()
         now = time.monotonic()
         if now >= self._look_up_at:
             self._look_up_at = now + LOOK_UP
             self._look_up(Sizes(self._sent.length, self._num_agents))
-        for asking in self._peers.values():
-            if asking.socket is not None:
-                if ready.get(asking.socket, 0) & zmq.POLLIN:
-                    asking.receive()
-                unsent = asking.send_due(time.monotonic())
-                self._poller.register(asking.socket, zmq.POLLIN | zmq.POLLOUT if unsent else zmq.POLLIN)
+        for receiver in self._peers.values():
+            if receiver.socket is not None:
+                if ready.get(receiver.socket, 0) & zmq.POLLIN:
+                    receiver.receive()
+                unsent = receiver.send_due(time.monotonic())
+                self._poller.register(receiver.socket, zmq.POLLIN | zmq.POLLOUT if unsent else zmq.POLLIN)
 
     def _look_up(self, sizes: Sizes) -> None:
-        """Follow peers to where they are now, and connect anew to those that were lost."""
-        for peer, asking in self._peers.items():
+        """Connect to peers with a new address, and again to those that were lost."""
+        for peer, receiver in self._peers.items():
             endpoint = self._where(peer)
             if endpoint is not None and not connectable(endpoint, self._key):
                 self.counts["refused"] += 1
                 endpoint = None
-            if endpoint == asking.endpoint and not asking.is_lost(time.monotonic()):
+            if endpoint == receiver.endpoint and not receiver.is_lost(time.monotonic()):
                 continue
-            if asking.socket is not None:
-                self._poller.unregister(asking.socket)
-                asking.disconnect()
+            if receiver.socket is not None:
+                self._poller.unregister(receiver.socket)
+                receiver.disconnect()
             if endpoint is not None:
                 try:
-                    asking.connect(self._context, sizes, endpoint)
-                except zmq.ZMQError:  # no address after all; the other peers are not to blame
+                    receiver.connect(self._context, sizes, endpoint)
+                except zmq.ZMQError:  # an invalid address; the other peers go on
                     self.counts["refused"] += 1
 
     def _shut(self) -> None:
-        """Close the server before its door, so that no client slips in."""
-        for asking in self._peers.values():
-            asking.disconnect()
+        """Close the server before its admission, so that no client enters in between."""
+        for receiver in self._peers.values():
+            receiver.disconnect()
         self._socket.close(linger=0)
-        if self._door is not None:
-            self._door.socket.close(linger=0)
+        if self._admission is not None:
+            self._admission.socket.close(linger=0)
         self._context.term()
         self._bell.close()

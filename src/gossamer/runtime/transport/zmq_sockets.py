@@ -8,16 +8,17 @@ With the run's key, ZeroMQ admits the CURVE keys of this run's agents and no oth
 reads anything of a client, and tags all that the client sends with its agent: no agent can pass for another.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import zmq
 from zmq.utils import z85
 
-from gossamer.runtime.directory.keys import curve_pair
+from gossamer.runtime.keys import curve_pair
 from gossamer.runtime.message import header_bytes
 
 REQUEST_BYTES = 1024  # requests and CURVE's handshake are far smaller
-HANDSHAKE = 10_000  # milliseconds in which a client must have said who it is
+HANDSHAKE = 10_000  # milliseconds in which a client must have authenticated
 UNACKNOWLEDGED = 20_000  # milliseconds after which a host that takes no more bytes is given up
 SLOWEST_LINK = 100_000  # bytes a second below which a connection is taken for dead while a message is under way
 DOMAIN = b"gossamer"
@@ -43,6 +44,19 @@ class Sizes:
     def patience(self) -> float:
         """Return the seconds after which a message that was sent and did not arrive is lost."""
         return PATIENCE + self.length / SLOWEST_LINK
+
+
+@dataclass(frozen=True)
+class SocketAgent:
+    """This agent, as both sides of its links know it."""
+
+    rank: int
+    num_agents: int
+    incarnation: int
+    run: bytes  # see run_digest
+    key: bytes | None
+    in_order: bool
+    clock: Callable[[], int]
 
 
 def _tune(socket: Socket, queue: int) -> None:

@@ -1,4 +1,4 @@
-"""A training run with one process an agent: launched, watched, and summed up like a run of the simulator."""
+"""A training run with one process per agent, with the same files and summary as a run of the simulator."""
 
 import math
 import secrets
@@ -19,19 +19,19 @@ from gossamer.run.status import StatusFile
 from gossamer.run.summary import Measured, OfAverage, ProcessesSummary, finite_or_nan, make_summary
 from gossamer.runtime.age_trace import merge_traces
 from gossamer.runtime.compression import parse_codec
-from gossamer.runtime.launch.job import Job, Report, Watcher
-from gossamer.runtime.launch.launch_settings import Processes
-from gossamer.runtime.launch.processes import Launcher
+from gossamer.runtime.launch.job import LaunchJob, LaunchReport, Watcher
+from gossamer.runtime.launch.launch_settings import ProcessSettings
+from gossamer.runtime.launch.launcher import Launcher
 from gossamer.runtime.node import check_rule
 from gossamer.runtime.transport.fault_spec import parse_faults
 from gossamer.shapes import Float, Tensor
-from gossamer.train.processes.evaluate import evaluate
-from gossamer.train.processes.launch_status import Told, how_it_ended
+from gossamer.train.processes.launch_status import StatusRecorder, how_it_ended
 from gossamer.train.processes.merged_rows import GrowingHistory, write_history
+from gossamer.train.processes.worker import evaluate
 
 
-def check(made: Plan, how: Processes) -> None:
-    """Refuse what agents would refuse, each by itself, and what only the simulator does."""
+def check(made: Plan, how: ProcessSettings) -> None:
+    """Refuse settings that the agents would refuse, and those that need the simulator."""
     settings = made.settings
     check_device(settings.device)
     if how.record is not None and (not how.record.endswith(".csv") or Path(how.record).exists()):
@@ -49,24 +49,24 @@ def check(made: Plan, how: Processes) -> None:
     for name, (value, allowed) in only.items():
         if value not in allowed:
             raise UserError(
-                f"{name}={value} is the simulator's; with --engine processes use {name}={str(allowed[-1]).lower()}"
+                f"{name}={value} needs the simulator; with --engine processes use {name}={str(allowed[-1]).lower()}"
             )
 
 
 def train(
     made: Plan,
     folder: RunFolder,
-    how: Processes,
+    how: ProcessSettings,
     *,
     watcher: Watcher | None = None,
     stop: Callable[[], object] = lambda: None,
 ) -> ProcessesSummary:
-    """Run all agents to their end, and return the summary of the run, which is written to its folder too."""
+    """Run all agents to the end; write the summary of the run to its folder, and return it."""
     run = how.run_of(made, f"train-{secrets.token_hex(8)}")
-    job = Job(
+    job = LaunchJob(
         run=run,
         ranks=tuple(range(run.agents)),
-        script=folder.path,  # in the place of a script: the command below makes its own
+        script=folder.path,  # the argument of the worker, see `_command`
         folder=folder.path,
         max_restarts=how.max_restarts,
     )
@@ -74,9 +74,9 @@ def train(
         AgentFolder(folder.path, rank).begin()
     growing = GrowingHistory(folder, run.agents)
     file = StatusFile(folder.path, steps=made.steps, steps_per_epoch=made.steps_per_epoch)
-    told = Told(watcher or Watcher(), file, also=lambda *_: growing.look())
+    told = StatusRecorder(watcher or Watcher(), file, also=lambda *_: growing.look())
     report = Launcher(job, told, command=_command).run(stop)
-    told.end(how_it_ended(report))  # said again below, and better, if there is anything to sum up
+    told.end(how_it_ended(report))  # in case the summary fails
     if how.record is not None:
         merge_traces(folder.path, Path(how.record))
     summary = _summary(made, folder, how, report)
@@ -85,11 +85,11 @@ def train(
     return summary
 
 
-def _command(job: Job, rank: int) -> list[str]:
+def _command(job: LaunchJob, rank: int) -> list[str]:
     return [sys.executable, "-m", "gossamer.train.processes.worker", str(job.script.resolve())]
 
 
-def _summary(made: Plan, folder: RunFolder, how: Processes, report: Report) -> ProcessesSummary:
+def _summary(made: Plan, folder: RunFolder, how: ProcessSettings, report: LaunchReport) -> ProcessesSummary:
     agents = [AgentFolder(folder.path, rank) for rank in range(made.network.num_agents)]
     rows = [agent.rows() for agent in agents]
     history = write_history(folder, rows)
@@ -129,7 +129,7 @@ def _summary(made: Plan, folder: RunFolder, how: Processes, report: Report) -> P
     }
 
 
-def _status(agents: list[AgentFolder], report: Report) -> str:
+def _status(agents: list[AgentFolder], report: LaunchReport) -> str:
     """Say how the run ended: as the first agent that did not finish, or finished."""
     if report.hopeless:
         return report.hopeless

@@ -1,19 +1,18 @@
-"""The metrics of a run from those of its agents: a row for each step at which all of them were evaluated."""
+"""Joins the metrics of all agents: one row for each step at which all were evaluated."""
 
 import math
 import statistics
 from typing import Any
 
 from gossamer.engine.metrics import MOST_PAIRED
-from gossamer.run.agent_folder import AgentFolder, parsed, read_rows
+from gossamer.run.agent_folder import AgentFolder, Tail, parsed, read_rows
 from gossamer.run.folder import RunFolder
-from gossamer.runtime.launch.agent_logs import Tail
 
 Row = dict[str, Any]
 
 
 def joined_row(at: list[Row]) -> Row:
-    """Return one row of the run from its agents' at the same step, whenever each was there."""
+    """Return the row of a step from the agents' rows, whatever the time of each."""
     row: Row = {name: at[0][name] for name in ("step", "epoch", "lr")}
     row |= {name: [of_one[name] for of_one in at] for name in ("accuracy", "loss", "train_loss", "predict")}
     heard = [of_one["message_age"] for of_one in at if of_one["message_age"] is not None]
@@ -26,12 +25,12 @@ def joined_row(at: list[Row]) -> Row:
 
 
 def age_matrix(of_agents: list[Any]) -> list[list[float | None]] | None:
-    """Return ages of j's messages at i, from what each agent says of its neighbours: {"1": 0, "2": 3}."""
+    """Return the ages of j's messages at i, from each agent's report by neighbour: {"1": 0, "2": 3}."""
     n = len(of_agents)
     if n > MOST_PAIRED:
         return None
-    told = [ages if isinstance(ages, dict) else {} for ages in of_agents]
-    return [[_age(ages.get(str(peer))) for peer in range(n)] for ages in told]
+    reported = [ages if isinstance(ages, dict) else {} for ages in of_agents]
+    return [[_age(ages.get(str(peer))) for peer in range(n)] for ages in reported]
 
 
 def _age(value: Any) -> float | None:
@@ -40,7 +39,7 @@ def _age(value: Any) -> float | None:
 
 
 def write_history(folder: RunFolder, rows: list[dict[int, Row]]) -> list[Row]:
-    """Write metrics.jsonl anew, from all that the agents have recorded, and return its rows."""
+    """Rewrite metrics.jsonl from the rows of all agents, and return the new rows."""
     common = sorted(set.intersection(*(set(of_one) for of_one in rows)))
     folder.keep_rows(0)
     history = [joined_row([of_one[step] for of_one in rows]) for step in common]
@@ -50,7 +49,7 @@ def write_history(folder: RunFolder, rows: list[dict[int, Row]]) -> list[Row]:
 
 
 class GrowingHistory:
-    """Adds rows to metrics.jsonl while the agents run, for those who look on; at the end all is written anew."""
+    """Adds rows to metrics.jsonl while the agents run, so that the run can be watched; `write_history` follows."""
 
     def __init__(self, folder: RunFolder, agents: int) -> None:
         self._folder = folder
@@ -60,13 +59,13 @@ class GrowingHistory:
         self._last = max((row["step"] for row in read_rows(folder.path / "metrics.jsonl")), default=-1)
 
     def look(self) -> None:
-        """Read what the agents have written since the last look, and add what is whole."""
+        """Read the agents' new rows, and add the steps that all have."""
         for rows, tail in zip(self._rows, self._tails, strict=True):
             rows |= {row["step"]: row for line in tail.read() if (row := parsed(line)) is not None}
         common = set.intersection(*(set(rows) for rows in self._rows))
         for step in sorted(step for step in common if step > self._last):
             self._folder.append(joined_row([rows[step] for rows in self._rows]))
             self._last = step
-        for rows in self._rows:  # what lies behind is in the file
+        for rows in self._rows:  # earlier rows are in the file
             for step in [step for step in rows if step <= self._last]:
                 del rows[step]

@@ -1,4 +1,4 @@
-"""One agent of `gossamer train --engine processes`: the simulator's task, in a training loop like a user's own.
+"""One agent of `gossamer train --engine processes`: the simulator's task in an ordinary training loop.
 
 Started by the launcher as `python -m gossamer.train.processes.worker FOLDER`.
 """
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from torch import nn
 
 import gossamer as gm
 from gossamer.engine.batch_feed import Draw, Feed
@@ -24,9 +25,10 @@ from gossamer.runtime.environment import read_environment
 from gossamer.seeding import drawing_from
 from gossamer.shapes import Tensor
 from gossamer.state.checkpoint import part_of
-from gossamer.train.processes.evaluate import evaluate
+from gossamer.tasks import Task, correct
 
 INTERRUPTED = "interrupted"
+EVALUATION_BATCH = 2048  # test examples at a time
 
 
 class Worker:
@@ -35,7 +37,7 @@ class Worker:
     def __init__(self, path: Path) -> None:
         _, settings = RunFolder.open(path)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", StabilityWarning)  # which whoever started this has passed on
+            warnings.simplefilter("ignore", StabilityWarning)  # the launcher has shown it
             made = make_plan(settings)
             self.plan, self.task = made, made.task
             self.settings = settings = made.settings
@@ -61,14 +63,14 @@ class Worker:
         self._stopped = False
         self._sums: dict[str, float] = {}
         self._sent, self._begun = 0, time.monotonic()
-        # Of the parts of the run that this agent was there for before, as far as it wrote of them.
+        # Of earlier parts of the run, as far as this agent recorded them.
         self._seconds_before = max((row.get("seconds") or 0.0 for row in self.folder.rows().values()), default=0.0)
         if self.folder.saved() and not self.optimizer.adopted:
             self._resume()
 
     @property
     def _follows_others(self) -> bool:
-        """Whether an agent that returns must go on where the others are: in lock step an older iteration is none."""
+        """Whether a restarted agent must continue at the others' iteration: in lock step an older one would block."""
         return self.agent.run.lockstep or self.plan.algorithm.waits
 
     def _make_feed(self, purpose: str) -> Feed:
@@ -109,7 +111,7 @@ class Worker:
         self.optimizer.node.hurry()
 
     def _step(self) -> float:
-        """Take one step, and note what the metrics tell of it."""
+        """Take one step, and add it to the metrics."""
         t = self.optimizer.steps_done
         for group in self.optimizer.param_groups:
             group["lr"] = self.plan.schedule.at(t)
@@ -133,7 +135,7 @@ class Worker:
         self._sums[name] = self._sums.get(name, 0.0) + value
 
     def _evaluate(self, feed: Feed, t: int) -> Tensor:
-        """Return the loss on this agent's batch of a step; gradients are left where optimisers look for them."""
+        """Return the loss on this agent's batch of a step; gradients stay in the parameters."""
         rank, draw = slice(self.agent.rank, self.agent.rank + 1), feed.draw(t)
         inputs, targets = feed.load(Draw(draw.indices[rank], None if draw.crops is None else draw.crops[rank]))
         self.module.train()
@@ -144,12 +146,12 @@ class Worker:
         return loss.detach()
 
     def _on_batch(self, t: int) -> Callable[[], Tensor]:
-        """Return the closure of a step: its first call is the step's own, later ones leave no trace."""
+        """Return the closure of a step; only its first call changes the running statistics."""
         calls = itertools.count()
         return lambda: self._evaluate(self._feed, t) if next(calls) == 0 else self._apart(self._feed, t)
 
     def _apart(self, feed: Feed, t: int) -> Tensor:
-        """Evaluate once more; running statistics stay what they are."""
+        """Evaluate without a change of the running statistics."""
         before = [buffer.clone() for buffer in self.module.buffers()]
         loss = self._evaluate(feed, t)
         for buffer, value in zip(self.module.buffers(), before, strict=True):
@@ -188,7 +190,7 @@ class Worker:
         return self._sums[total] / self._sums[count] if self._sums.get(count) else None
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return what this agent needs to go on."""
+        """Return what this agent needs to continue."""
         model = {f"model.{name}": value for name, value in self.module.state_dict().items()}
         kept = self.optimizer.state_dict()
         memory = {f"memory.{place}": entry["momentum_buffer"] for place, entry in kept["state"].items() if entry}
@@ -206,6 +208,22 @@ class Worker:
         self.optimizer.node.load_state_dict(part_of(state, "node."))
         self._sums = {name: float(value) for name, value in part_of(state, "sums.").items()}
         self._sent = int(state["sent"])
+
+
+@torch.no_grad()
+def evaluate(module: nn.Module, task: Task) -> tuple[float, float]:
+    """Return a model's accuracy and mean loss on the test data."""
+    like = next(module.parameters())
+    test = task.test.to(str(like.device))
+    right = loss = 0.0
+    was_training = module.training
+    module.eval()
+    for indices in torch.arange(len(test), device=like.device).split(EVALUATION_BATCH):
+        outputs, targets = module(task.inputs(test.x[indices], like.dtype)), test.y[indices]
+        right += float(correct(outputs, targets).sum())
+        loss += float(task.loss(outputs, targets)) * len(indices)
+    module.train(was_training)
+    return right / test.y.numel(), loss / len(test)
 
 
 def main(path: Path) -> None:

@@ -2,15 +2,15 @@
 
 The file is a header and a few slots. A slot holds one message and two counters: `begin` is written before the bytes of
 the message change, `end` after they have, and then the header's `head` names it as the newest. A reader that finds both
-counters to be the message's number, before its copy and after it, has copied that message whole. Nobody locks and
-nobody waits, and a writer that dies half-way leaves a slot whose counters differ, which readers pass over.
+counters to be the message's number, before its copy and after it, has copied that message whole. There is no lock
+and no wait, and a writer that dies half-way leaves a slot whose counters differ, which readers pass over.
 
 This relies on counters being moved as one aligned word, and on stores becoming visible in the order in which they were
 made, as they do on x86 (total store order). On a processor that orders less, a torn message could in theory be taken
 for a whole one.
 
 The writer keeps its file locked for as long as it lives. The lock tells a file whose writer is dead, which its next
-incarnation takes over in place, from one whose writer still runs, into which nobody else must write.
+incarnation takes over in place, from one whose writer still runs, which no other process may write.
 """
 
 import fcntl
@@ -91,7 +91,7 @@ class MessageRing:
             self._bytes = torch.frombuffer(self._map, dtype=torch.uint8)
         status = os.fstat(descriptor)
         self.identity = status.st_dev, status.st_ino
-        # Where slots begin, and views of their payloads: worked out once, as every message asks for them.
+        # Where slots begin, and views of their payloads: computed once, since every message needs them.
         self._starts = [_aligned(_FILE_HEADER) + slot * shape.slot for slot in range(SLOTS)]
         begins = [start + shape.payload for start in self._starts]
         self._payloads = [self._bytes[begin : begin + shape.length] for begin in begins]
@@ -137,16 +137,8 @@ class MessageRing:
         self["head"] = counter
 
 
-@dataclass(frozen=True)
-class Description:
-    """A file's header."""
-
-    shape: RingShape
-    pid: int
-
-
-def describe(descriptor: int) -> Description:
-    """Read the header of a file; raise Malformed where it is no ring, or not this user's."""
+def describe(descriptor: int) -> tuple[RingShape, int]:
+    """Return a file's shape and its writer's process; raise Malformed if it is not a ring of this user."""
     status = os.fstat(descriptor)
     if status.st_uid != os.geteuid():
         raise Malformed("not a file of this user")
@@ -159,12 +151,12 @@ def describe(descriptor: int) -> Description:
     shape = RingShape(word["agents"], word["length"])
     if shape.file != status.st_size:  # to look behind a file's end would kill this process
         raise Malformed(f"a file of {status.st_size} bytes instead of {shape.file}")
-    return Description(shape, word["pid"])
+    return shape, word["pid"]
 
 
 @contextmanager
 def opened(path: Path, flags: int) -> Iterator[int]:
-    """Open a file, but neither follow a link nor wait for a pipe that somebody has put in its place."""
+    """Open a file, but neither follow a link nor wait for a pipe in its place."""
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         yield descriptor
@@ -180,7 +172,7 @@ def try_lock(descriptor: int) -> None:
 def map_ring(path: Path, num_agents: int) -> MessageRing:
     """Return a peer's ring, to read."""
     with opened(path, os.O_RDONLY) as descriptor:
-        shape = describe(descriptor).shape
+        shape, _ = describe(descriptor)
         if shape.num_agents != num_agents:
             raise Malformed(f"a ring for {shape.num_agents} agents")
         return MessageRing(descriptor, shape, write=False)
@@ -192,7 +184,7 @@ def take_over(path: Path, shape: RingShape, incarnation: int) -> MessageRing | N
         with opened(path, os.O_RDWR) as descriptor:
             try_lock(descriptor)
             # The last holder of the lock may have removed it since it was opened.
-            if os.fstat(descriptor).st_nlink == 0 or describe(descriptor).shape != shape:
+            if os.fstat(descriptor).st_nlink == 0 or describe(descriptor)[0] != shape:
                 return None
             ring = MessageRing(descriptor, shape, write=True)
     except (OSError, Malformed):

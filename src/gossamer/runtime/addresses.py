@@ -40,12 +40,12 @@ def refuse_without_key(host: str, key: bytes | None) -> None:
         )
 
 
-def joined(host: str, port: int) -> str:
+def join_endpoint(host: str, port: int) -> str:
     """Return 'host:port', with brackets around an address of IPv6."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def split(endpoint: str) -> tuple[str, int]:
+def split_endpoint(endpoint: str) -> tuple[str, int]:
     """Split 'host:port'; an error says what is wrong."""
     host, _, port = endpoint.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:

@@ -2,7 +2,7 @@
 
 In lock step an agent waits, at every iteration, for the message that each neighbour sends at the same one, and is then
 shown the message whose age the model draws: all draw from one seed, so that processes do what the simulator does.
-Without it nobody waits: a message is shown when it has lain here for as many own iterations as the model says.
+Without it no agent waits: a message is shown after as many own iterations as the model draws.
 """
 
 import time
@@ -28,7 +28,7 @@ class _DelayedLink:
     order: tuple[int, int] = (-1, -1)  # of the newest
 
 
-class Scripted(Wrapper):
+class SimulatedDelays(Wrapper):
     """Delays messages as the arrivals prescribe."""
 
     def __init__(
@@ -40,27 +40,27 @@ class Scripted(Wrapper):
         *,
         lockstep: bool,
         sends: Callable[[int], bool],
-        deadline: Callable[[int], float],
+        deadline: float,
     ) -> None:
         """Wrap a transport. `sends` says at which iterations agents send, `deadline` how long to wait for a peer."""
         super().__init__(inner)
         self.rank, self.lockstep, self.sends, self.deadline = rank, lockstep, sends, deadline
         self._arrivals = arrivals
-        self.hurried: Callable[[], bool] = lambda: False  # whether waits are to end now
+        self.hurried = False  # True ends all waits
         depth = arrivals.largest_age + 1
-        self._lines = {peer: _DelayedLink(deque(maxlen=depth)) for peer in peers}
+        self._links = {peer: _DelayedLink(deque(maxlen=depth)) for peer in peers}
         self._ticks = 0
         self.ages: Int[Tensor, "n n"] = torch.full(arrivals.network.links.shape, NOTHING)  # as drawn for all agents
 
     def tick(self, step: int) -> None:
-        """Take what has arrived, in lock step after waiting for it, and draw how late each message is shown."""
+        """Take new messages, in lock step after waiting for them, and draw how late each is shown."""
         self.inner.tick(step)
         begun = time.monotonic()
-        for peer, line in self._lines.items():
+        for peer, link in self._links.items():
             if self.lockstep and self.sends(step):
-                self._wait(peer, line, step, begun)
+                self._wait(peer, link, step, begun)
             elif not self.lockstep:
-                self._take(line, self.inner.latest(peer))
+                self._take(link, self.inner.latest(peer))
         # Agents that do not wait are not at the same iteration, and need not draw alike.
         now = step if self.lockstep else self._ticks
         while self._ticks <= now:
@@ -68,45 +68,45 @@ class Scripted(Wrapper):
             self._ticks += 1
         self._now, self._step = now, step
 
-    def _wait(self, peer: int, line: _DelayedLink, step: int, begun: float) -> None:
+    def _wait(self, peer: int, link: _DelayedLink, step: int, begun: float) -> None:
         """Take the message of this iteration; a peer that is ahead, or was given up, is not waited for.
 
         All are waited for from the same moment on. A peer that itself waits for a dead one comes a deadline late, so
         one that has been heard of since it was given up gets twice the time.
         """
         newest = self.inner.latest(peer)
-        if line.lost and newest is not None and newest.stamp.order > line.order:
-            line.lost = False  # there is news
-        until = begun + (0 if line.lost else 2 * self.deadline(peer) if newest is not None else self.deadline(peer))
+        if link.lost and newest is not None and newest.stamp.order > link.order:
+            link.lost = False  # there is news
+        until = begun + (0 if link.lost else 2 * self.deadline if newest is not None else self.deadline)
         while True:
             newest = self.inner.latest(peer)  # before `at`: the other way round, a peer may pass in between unseen
             letter = self.inner.at(peer, step)
             ahead = newest is not None and newest.stamp.sequence > step
-            if letter is not None or ahead or time.monotonic() >= until or self.hurried():
+            if letter is not None or ahead or time.monotonic() >= until or self.hurried:
                 break
             time.sleep(POLL)
-        line.lost = letter is None and not ahead
-        self._take(line, letter or newest)
+        link.lost = letter is None and not ahead
+        self._take(link, letter or newest)
 
-    def _take(self, line: _DelayedLink, letter: Letter | None) -> None:
-        """Keep a copy of what is new."""
-        if letter is None or letter.stamp.order <= line.order:
+    def _take(self, link: _DelayedLink, letter: Letter | None) -> None:
+        """Keep a copy of a new message."""
+        if letter is None or letter.stamp.order <= link.order:
             return
         copied = replace(letter, payload=letter.payload.clone(), intact=always)
         if not letter.intact():
             self.counts["torn"] += 1
             return
-        line.order = letter.stamp.order
-        line.letters.append((self._ticks, copied))
+        link.order = letter.stamp.order
+        link.letters.append((self._ticks, copied))
 
     def latest(self, peer: int) -> Letter | None:
         """Return the message that the delay model shows now."""
-        line, age = self._lines[peer], int(self.ages[self.rank, peer])
+        link, age = self._links[peer], int(self.ages[self.rank, peer])
         if age == NOTHING:
             return None
         if not self.lockstep:
-            return next((letter for seen, letter in reversed(line.letters) if self._now - seen >= age), None)
+            return next((letter for seen, letter in reversed(link.letters) if self._now - seen >= age), None)
         wanted = max(self._step - age, 0)
-        found = (letter for _, letter in reversed(line.letters) if letter.stamp.sequence == wanted)
+        found = (letter for _, letter in reversed(link.letters) if letter.stamp.sequence == wanted)
         letter = next(found, None)
         return None if letter is None else replace(letter, age=age)

@@ -2,7 +2,7 @@
 
 The key file admits an agent to the run. Every other secret is derived from the key with HMAC-SHA256 under a purpose of
 its own, so no secret reveals another. An entry is JSON. Its signature covers run and name, so that it cannot be moved,
-and a time, so that nobody can put an older entry back.
+and a time, so that an older entry cannot be put back.
 """
 
 import functools
@@ -28,7 +28,7 @@ def write_key(path: Path) -> bytes:
     """Make a new key, write it as one line of hex that only its owner can read, and return it."""
     key = secrets.token_bytes(KEY_BYTES)
     try:
-        # Made with its mode and never over another file: there is no instant at which others could read it.
+        # Made with its mode and never over another file: other users cannot read it at any moment.
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     except FileExistsError:
         raise UserError(f"key file '{path}' exists and is never overwritten; remove it, or name another") from None

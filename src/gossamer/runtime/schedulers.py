@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gossamer.errors import UserError, read_whole
-from gossamer.runtime.directory.addresses import joined
+from gossamer.runtime.addresses import join_endpoint
 
 LOOPBACK = "127.0.0.1"
 LAST_PORT = 65_535
@@ -35,7 +35,7 @@ def read_torchrun(environ: Mapping[str, str]) -> dict[str, Any]:
     book = LOOPBACK if one_machine else environ["MASTER_ADDR"]
     found |= {
         "run": to_run_id(f"torchrun-{port if name in ('', 'none') else name}"),
-        "book": joined(book, port + 1 if port < LAST_PORT else port - 1),
+        "book": join_endpoint(book, port + 1 if port < LAST_PORT else port - 1),
     }
     return found if one_machine else {**found, "toward": book}
 
@@ -62,12 +62,12 @@ def read_slurm(environ: Mapping[str, str]) -> dict[str, Any]:
     nodes = expand_nodes(environ.get("SLURM_STEP_NODELIST") or environ.get("SLURM_JOB_NODELIST") or "")
     first = nodes[0] if nodes else environ.get("SLURM_LAUNCH_NODE_IPADDR")
     if not first:
-        raise UserError("SLURM_JOB_NODELIST is not set, so nobody knows where agent 0 is; set GOSSAMER_BOOK")
+        raise UserError("SLURM_JOB_NODELIST is not set, so the address of agent 0 is unknown; set GOSSAMER_BOOK")
     found = {
         "rank": _whole(environ, "SLURM_PROCID"),
         "agents": agents,
         "run": to_run_id(f"slurm-{job}-{step}"),
-        "book": joined(LOOPBACK if len(nodes) == 1 else first, job_port(job, int(step))),
+        "book": join_endpoint(LOOPBACK if len(nodes) == 1 else first, job_port(job, int(step))),
         "restarts": _whole(environ, "SLURM_RESTART_COUNT") if environ.get("SLURM_RESTART_COUNT") else 0,
     }
     if len(nodes) == 1:

@@ -1,6 +1,8 @@
 """The newest message of each neighbour, decoded, and its age."""
 
+import bisect
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -8,14 +10,41 @@ import torch
 
 from gossamer.network import NOTHING
 from gossamer.runtime.message import Malformed
-from gossamer.runtime.past import StepClock
 from gossamer.runtime.payload import PayloadLayout, PayloadReader
 from gossamer.runtime.transport.base import Letter, Transport
 from gossamer.shapes import Float, Tensor
 
 TRIES = 3  # at a message that its sender writes over while it is read
 LEAST_DEADLINE, INTERVALS = 2.0, 20  # seconds, and how many usual intervals of silence make a neighbour dead
-SECOND = 1_000_000_000
+
+
+class StepClock:
+    """The times of this agent's last snapshots, to tell a neighbour's age in own iterations."""
+
+    def __init__(self, depth: int) -> None:
+        self._depth = depth  # iterations that are kept elsewhere; one more time shows which messages are older
+        self._steps: deque[tuple[int, int]] = deque(maxlen=depth + 1)  # (time, iteration), rising
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._steps.clear()
+
+    def add(self, step: int, time: int) -> None:
+        """Note that the snapshot of an iteration was taken at this time."""
+        self._steps.append((time, step))
+
+    def age(self, time: int) -> int | None:
+        """Return the iterations completed since a time; None beyond the past that is kept.
+
+        A snapshot of a neighbour that was taken since our last but one own is current, age 0: its time lies in the
+        iteration that this agent has just finished. For an agent that has only begun, nothing is older than its start.
+        """
+        if not self._steps:
+            return 0
+        newest = self._steps[-1][1]
+        place = bisect.bisect_left(self._steps, (time, -1))
+        age = 0 if place == len(self._steps) else newest - self._steps[place][1]
+        return age if age < self._depth else None
 
 
 @dataclass
@@ -24,7 +53,7 @@ class _Neighbour:
 
     reader: PayloadReader
     rows: Mapping[str, Float[Tensor, " _"]]
-    order: tuple[int, int] = (-1, -1)  # of the message that the rows hold; below all others before the first
+    order: tuple[int, int] = (-1, -1)  # of the message in the rows; lower than any other before the first one
     shown: bool = False  # whether the transport has it now
     taken: int = 0  # when it was taken, on the sender's clock
     sequence: int = -1
@@ -42,7 +71,7 @@ class HeldAges:
     new: list[bool]
 
 
-class Received:
+class ReceivedMessages:
     """The rows of an inbox, one a neighbour, filled as messages arrive."""
 
     def __init__(

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gossamer.runtime.launch.agent_logs import Tail, last_words, log_path
+from gossamer.run.agent_folder import Tail, last_words, log_path
 from gossamer.runtime.launch.book_process import AgentStatuses, BookProcess
-from gossamer.runtime.launch.job import AgentOutcome, Job, Report, Watcher, describe_exit, python_command
-from gossamer.runtime.launch.process_family import family, guarded, kill_family, send
-from gossamer.runtime.transport.shared import remove_leftovers, remove_orphans
+from gossamer.runtime.launch.child_processes import dies_with, find_processes, kill_processes, send_signal
+from gossamer.runtime.launch.job import AgentOutcome, LaunchJob, LaunchReport, Watcher, describe_exit, python_command
+from gossamer.runtime.transport.shared_memory import remove_leftovers, remove_orphans
 
 TICK = 0.05  # seconds between two looks at the agents
 TABLE = 0.5  # … and at their statuses
@@ -23,7 +23,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds
 STEADY = 60.0  # seconds of life after which the pause is the first one again
 BEGINNING = 5.0  # seconds: if all agents fail sooner, twice, a restart will not help
 
-Command = Callable[[Job, int], list[str]]
+Command = Callable[[LaunchJob, int], list[str]]
 
 
 class Restarts:
@@ -58,7 +58,7 @@ class Restarts:
 class AgentProcess:
     """One agent: its process while it runs, and how it ended."""
 
-    def __init__(self, job: Job, rank: int, command: Command, restarts: Restarts) -> None:
+    def __init__(self, job: LaunchJob, rank: int, command: Command, restarts: Restarts) -> None:
         self.rank, self.restarts = rank, restarts
         self.log = log_path(job.folder, rank)
         self.exit: int | None = None  # the last one
@@ -78,10 +78,10 @@ class AgentProcess:
         """Start it, with its output appended to its log."""
         with self.log.open("ab") as log:
             if self.restarts.used:
-                log.write(f"--- agent {self.rank} is started again ({self.restarts.used}) ---\n".encode())
+                log.write(f"--- agent {self.rank} is restarted ({self.restarts.used}) ---\n".encode())
                 log.flush()
             self._process = subprocess.Popen(
-                guarded(self._command(self._job, self.rank)),
+                dies_with(os.getpid(), self._command(self._job, self.rank)),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -99,7 +99,7 @@ class AgentProcess:
         if self._process is None or self.state != "running" or self._process.poll() is None:
             return None
         self.exit = self._process.returncode
-        kill_family(run=self._job.run.run, launcher=os.getpid(), rank=self.rank)  # its leftover children
+        kill_processes(run=self._job.run.run, launcher=os.getpid(), rank=self.rank)  # its leftover children
         if self.exit == 0:
             self.state = "done"
             return None
@@ -108,7 +108,7 @@ class AgentProcess:
         pause = self.restarts.ended()
         if pause is None:
             self.state = "failed"
-            return f"agent {self.rank} {describe_exit(self.exit)} and is not started again; its log is {self.log}"
+            return f"agent {self.rank} {describe_exit(self.exit)} and is not restarted; its log is {self.log}"
         self.state, self._again = "waiting", time.monotonic() + pause
         number = f"restart {self.restarts.used} of {self._job.max_restarts}"
         return f"agent {self.rank} {describe_exit(self.exit)}; {number} in {pause:g} s"
@@ -116,7 +116,7 @@ class AgentProcess:
     def signal(self, number: int) -> None:
         """Send it a signal, if it runs."""
         if self._process is not None and self._process.poll() is None:
-            send(self._process.pid, number)
+            send_signal(self._process.pid, number)
 
     def ended(self) -> bool:
         """Say whether its process has ended, and keep the exit status."""
@@ -132,12 +132,12 @@ class Launcher:
 
     def __init__(
         self,
-        job: Job,
+        job: LaunchJob,
         watcher: Watcher | None = None,
         *,
         command: Command = python_command,
         restarts: int | None = None,
-        book: Callable[[Job], BookProcess] = BookProcess,
+        book: Callable[[LaunchJob], BookProcess] = BookProcess,
     ) -> None:
         """Take the job; `restarts` is 0 where the command restarts agents itself."""
         run = dataclasses.replace(job.run, launcher=os.getpid())
@@ -152,9 +152,9 @@ class Launcher:
         self._next_table = 0.0
         self._grown = False  # an agent has lived long enough, or has made a step
 
-    def run(self, stop: Callable[[], object] = lambda: None) -> Report:
+    def run(self, stop: Callable[[], object] = lambda: None) -> LaunchReport:
         """Run until every agent has ended or `stop` gives a reason; leave nothing behind."""
-        begun, report = time.monotonic(), Report()
+        begun, report = time.monotonic(), LaunchReport()
         try:
             self._start(stop)
             while not (self._agents and all(agent.over for agent in self._agents)) and not report.hopeless:
@@ -180,11 +180,11 @@ class Launcher:
         return report
 
     def _serve_others(self, stop: Callable[[], object]) -> None:
-        """Serve the book while agents elsewhere train: a restarted one finds the others in it."""
+        """Serve the book while agents of other launchers train: a restarted agent needs it to find the others."""
         own, news, before = set(self.job.ranks), time.monotonic(), None
         while self._book is not None and self._statuses is not None and not stop():
-            there = {rank: said.get("step") for rank, said in self._statuses.newest().items() if not said.get("done")}
-            there = {rank: step for rank, step in there.items() if rank not in own}
+            others = {rank: posted for rank, posted in self._statuses.newest().items() if rank not in own}
+            there = {rank: posted.get("step") for rank, posted in others.items() if not posted.get("done")}
             if there != before:
                 news, before = time.monotonic(), there
             if not there or time.monotonic() - news > SILENCE:
@@ -198,12 +198,12 @@ class Launcher:
         own = {agent.rank: agent for agent in self._agents}
         rows = []
         for rank in range(self.job.run.agents):
-            said = statuses.get(rank, {})
-            row = {"restarts": 0, **said, "rank": rank, "state": "elsewhere"}
+            posted = statuses.get(rank, {})
+            row = {"restarts": 0, **posted, "rank": rank, "state": "elsewhere"}
             if rank in own:
                 row["state"] = own[rank].state
-                row["restarts"] = max(own[rank].starts - 1, int(said.get("restarts") or 0))
-            elif said.get("done"):
+                row["restarts"] = max(own[rank].starts - 1, int(posted.get("restarts") or 0))
+            elif posted.get("done"):
                 row["state"] = "done"
             rows.append(row)
         return rows
@@ -233,7 +233,7 @@ class Launcher:
             if event:
                 self.watcher.event(event)
         if self._book is not None and self._book.look():
-            self.watcher.event("the address book had died and was started again")
+            self.watcher.event("the address book died and was restarted")
         self._pass_on_output()
         if time.monotonic() >= self._next_table:
             self._next_table = time.monotonic() + TABLE
@@ -286,7 +286,7 @@ class Launcher:
                 self._statuses.close()
             if self._book is not None:
                 self._book.stop()
-            kill_family(run=self.job.run.run, launcher=os.getpid())
+            kill_processes(run=self.job.run.run, launcher=os.getpid())
             self._pass_on_output(whole=True)
             remove_shared_memory(self.job.run.run)
         finally:
@@ -295,5 +295,5 @@ class Launcher:
 
 def remove_shared_memory(run: str, folder: Path | None = None) -> None:
     """Remove a run's files in shared memory, unless another launcher's agents still run."""
-    if not family(run=run):
+    if not find_processes(run=run):
         remove_leftovers(run, folder)

@@ -1,21 +1,19 @@
-"""A receiver's side of one link: keeps asking a peer for newer messages, and holds the last ones."""
+"""The receiving side of one link over sockets: asks a peer for newer messages, and holds the last ones."""
 
 import time
 from collections import Counter, deque
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 import zmq
 
 from gossamer.runtime.message import Malformed, checksum, unpack_header
 from gossamer.runtime.transport.base import KEPT, Letter
-from gossamer.runtime.transport.requests import Answer, Ask, Echo, Envelope, Probe, pack_request, unpack_reply
-from gossamer.runtime.transport.zmq_sockets import Context, Sizes, Socket, asking_socket, receive, unlock
+from gossamer.runtime.transport.request_format import Answer, Ask, Echo, Envelope, Probe, pack_request, unpack_reply
+from gossamer.runtime.transport.zmq_sockets import Context, Sizes, Socket, SocketAgent, asking_socket, receive, unlock
 
 ASK_AGAIN = 2.0  # seconds after which a request may have been lost with its connection
-UNCONNECTED = 5.0  # seconds after which to connect anew: ZeroMQ gives up on a server that spoke nonsense
-AFTER_NONSENSE = 0.2  # seconds to leave a peer alone that answered wrongly, as it would at once do so again
+UNCONNECTED = 5.0  # seconds after which to connect anew: ZeroMQ gives up on a server that answered wrongly
+AFTER_MALFORMED = 0.2  # seconds until the next request to a peer that answered wrongly
 FIRST_PROBES, OFTEN, SELDOM = 8, 0.5, 5.0  # so many probes at first, seconds between them, and later
 SMALL = 1 << 16  # bytes up to which a payload is copied out of ZeroMQ's buffers, which hold other messages too
 SAMPLES = 16  # probes: enough to meet an idle link, few enough to follow clock drift
@@ -45,22 +43,10 @@ class ClockOffset:
         return min(samples)[1] if samples else None
 
 
-@dataclass(frozen=True)
-class Identity:
-    """The asking agent."""
-
-    rank: int
-    num_agents: int
-    run: bytes
-    key: bytes | None
-    in_order: bool
-    clock: Callable[[], int]
-
-
-class Asking:
+class SocketReceiver:
     """The link to one peer; only `letters` and `offset` may be read outside the sockets' thread."""
 
-    def __init__(self, peer: int, me: Identity, counts: Counter[str]) -> None:
+    def __init__(self, peer: int, me: SocketAgent, counts: Counter[str]) -> None:
         self.letters: tuple[Letter, ...] = ()  # replaced as a whole, so that other threads can read it
         self.offset = ClockOffset()
         self.endpoint: str | None = None
@@ -71,7 +57,7 @@ class Asking:
         self._sizes = Sizes(0, me.num_agents)
         self._number = self._settled = 0
         self._ask_at = self._probe_at = 0.0
-        self._heard = 0.0  # when the peer last said something, or was connected to
+        self._heard = 0.0  # when the peer last answered, or was connected
         self._unsent_since: float | None = None
         self._probe: Probe | None = None
         self._probes = 0
@@ -96,7 +82,7 @@ class Asking:
         self._heard, self._unsent_since = time.monotonic(), None
 
     def disconnect(self) -> None:
-        """Ask nobody."""
+        """Close the connection."""
         if self.socket is not None:
             self.socket.close(linger=0)
         self.socket = self.endpoint = None
@@ -112,7 +98,7 @@ class Asking:
         self.offset, self._probe, self._probes = ClockOffset(), None, 0
 
     def send_due(self, now: float) -> bool:
-        """Send what is due; return whether something could not be, as the peer is not connected."""
+        """Send what is due; return whether that failed because the peer is not connected."""
         if self.socket is None:
             return False
         try:
@@ -136,7 +122,7 @@ class Asking:
         socket.send(pack_request(self._envelope, request), zmq.NOBLOCK)
 
     def receive(self) -> None:
-        """Take one reply, if there is one; anything that is no reply to what was asked is dropped and counted."""
+        """Take one reply, if there is one; drop and count a reply that answers no request."""
         if self.socket is None:
             return
         try:
@@ -161,7 +147,7 @@ class Asking:
     def _drop(self, why: str, number: int) -> None:
         self._counts[why] += 1
         self._settled = max(self._settled, number)
-        self._ask_at = time.monotonic() + AFTER_NONSENSE
+        self._ask_at = time.monotonic() + AFTER_MALFORMED
 
     def _take_echo(self, echo: Echo, frames: list[zmq.Frame], arrived: int) -> None:
         if len(frames) != 1:
@@ -177,14 +163,14 @@ class Asking:
         self.offset.add(echo.sent, echo.arrived, echo.left, arrived)
 
     def _take_answer(self, answer: Answer, frame: zmq.Frame) -> None:
-        """Hold a message, if it is whole and newer than what is held."""
+        """Keep a message, if it is whole and newer than the last one."""
         if not self._settled < answer.number <= self._number:
-            self._counts["stale"] += 1  # to nothing that was asked here, or to what was settled
+            self._counts["stale"] += 1  # it answers no request of this connection, or one that is settled
             return
         stamp, length, total = unpack_header(answer.header, self._me.num_agents)
         raw = frame.buffer
         if stamp.sender != self._peer or length != self._sizes.length or len(raw) != length:
-            raise Malformed("a message of somebody else, or of another length")
+            raise Malformed("a message of another agent, or of another length")
         small = bytearray(raw) if length <= SMALL else raw
         payload = torch.frombuffer(small, dtype=torch.uint8) if length else torch.empty(0, dtype=torch.uint8)
         if checksum(payload) != total:

@@ -18,7 +18,7 @@ import torch
 from gossamer.errors import UserError
 from gossamer.runtime.message import Malformed, Stamp, pack_header, unpack_header
 from gossamer.runtime.transport.base import KEPT, Letter, Transport
-from gossamer.runtime.transport.ring import (
+from gossamer.runtime.transport.message_ring import (
     SLOTS,
     MessageRing,
     RingShape,
@@ -77,7 +77,7 @@ class SharedMemory(Transport):
             remedy = "make it larger (--shm-size for a container)"
         else:
             what = f"agent {self._rank} cannot write '{self._path(self._rank)}' ({error.strerror})"
-            remedy = "remove what is in its way"
+            remedy = "remove that file"
         return UserError(f"{what}; {remedy}, or set GOSSAMER_TRANSPORT=sockets")
 
     def publish(self, stamp: Stamp, parts: Sequence[Tensor]) -> None:
@@ -106,14 +106,8 @@ class SharedMemory(Transport):
         ring = state.ring
         if ring is None:
             return None
-        head = ring["head"]  # most often this one is whole, and there is no need to look at the others
-        number, letter = state.letters.get(head % SLOTS, (0, None))
-        if number != head and head and ring.whole(head):
-            letter = self._parse(peer, ring, head)
-            if letter is not None and ring.whole(head):  # or what was parsed may be of two messages
-                state.letters[head % SLOTS] = head, letter
-                return letter
-        elif letter is not None and ring.whole(head):
+        number, letter = state.letters.get(ring["head"] % SLOTS, (0, None))
+        if letter is not None and number == ring["head"] and ring.whole(number):  # most often there is nothing new
             return letter
         for _ in range(_TRIES):
             letter = next(self._letters(peer, state), None)
@@ -130,7 +124,7 @@ class SharedMemory(Transport):
         return next((letter for letter in self._letters(peer, state) if letter.stamp.order == wanted), None)
 
     def _look(self, peer: int) -> _PeerFile:
-        """Find the peer's file, or the one that has replaced it; what was found stays until there is another."""
+        """Find the peer's file, or the one that has replaced it; keep the last one while there is none."""
         state = self._peers.get(peer)
         if state is None:
             state = self._peers[peer] = _PeerFile(self._path(peer))
@@ -179,7 +173,7 @@ class SharedMemory(Transport):
         return Letter(stamp, ring.payload(counter, length), intact=partial(ring.whole, counter))
 
     def close(self) -> None:
-        """Let go of all files and remove the own one. Letters that were handed out stay readable."""
+        """Close all files and remove its own. Letters that were returned stay readable."""
         ring, self._ring = self._ring, None
         self._peers.clear()
         if ring is not None:
@@ -191,7 +185,7 @@ class SharedMemory(Transport):
 
 
 def _copy(source: Tensor, target: Tensor) -> None:
-    """Copy bytes, by words where they are aligned: torch takes half as long again for single bytes."""
+    """Copy bytes, by words where they are aligned: torch takes 1.5 times as long for single bytes."""
     words = 0
     if source.storage_offset() % 8 == 0 and target.storage_offset() % 8 == 0:
         words = source.numel() // 8 * 8
@@ -240,8 +234,8 @@ def _may_be_needed(path: Path) -> bool:
             if time.time() - os.fstat(descriptor).st_mtime < ORPHANED:
                 return True
             try_lock(descriptor)  # shows a writer in a container too, whose process number means nothing here
-            return Path("/proc", str(describe(descriptor).pid)).exists()
+            return Path("/proc", str(describe(descriptor)[1])).exists()
     except OSError:
         return True
-    except Malformed:  # one that was never finished, or a file of somebody else
+    except Malformed:  # one that was never finished, or another user's file
         return "." not in path.name
