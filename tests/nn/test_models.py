@@ -12,9 +12,8 @@ from torch.func import functional_call, grad, stack_module_state, vmap
 
 from gossamer.errors import UserError
 from gossamer.nn import MODELS, make_model
-from gossamer.nn.layers import NormReLUConv2d
 from gossamer.nn.models.densenet import DenseLayer
-from gossamer.nn.models.preresnet import BasicBlock, Bottleneck
+from gossamer.nn.models.preresnet import BasicBlock, Bottleneck, NormReLUConv2d
 from gossamer.nn.models.transformer import Block, CausalAttention
 from pages import ROOT
 

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 import gossamer as gm
-from gossamer.nn.layers import Concat, NormReLUConv2d
+from gossamer.nn.models.densenet import Concat
+from gossamer.nn.models.preresnet import NormReLUConv2d
 from gossamer.nn.stack.form import FORMS, Form
 from stacks import agents, assert_same_as_a_loop, normal
 

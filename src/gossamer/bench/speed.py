@@ -12,7 +12,7 @@ from gossamer.bench.measure import Contestant, Race, Timing, copy_rate
 from gossamer.bench.rival_steps import NaiveLoop, OneModel, Vmapped
 from gossamer.bench.workloads import Workload, contestant, generous
 from gossamer.engine.training import Training
-from gossamer.nn.layers import NormReLUConv2d
+from gossamer.nn.models.preresnet import NormReLUConv2d
 from gossamer.shapes import Tensor
 from gossamer.tasks import Task
 

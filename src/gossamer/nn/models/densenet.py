@@ -9,15 +9,24 @@ has neither: 3n + 4 layers.
 
 from collections import OrderedDict
 
+import torch
 from torch import nn
 
-from gossamer.nn.layers import Concat, NormReLUConv2d, he_start, make_head
+from gossamer.nn.models.preresnet import NormReLUConv2d, he_start, make_head
 from gossamer.nn.models.spec import Spec, image_shape
 from gossamer.shapes import Float, Tensor
 
 BLOCKS = 3
 PLAIN_STEM = 16
 BOTTLENECK = 4  # times k channels between the two convolutions of a layer
+
+
+class Concat(nn.Module):
+    """Joins feature maps along their channels."""
+
+    def forward(self, *parts: Float[Tensor, "b _ h w"]) -> Float[Tensor, "b c h w"]:
+        """Return the parts side by side."""
+        return torch.cat(parts, dim=1)
 
 
 class DenseLayer(nn.Module):

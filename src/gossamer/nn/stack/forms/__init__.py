@@ -1,5 +1,5 @@
 """The stacked forms of torch's layers. Importing this package registers them."""
 
-from gossamer.nn.stack.forms import fused, linear_layers, norm_layers, recurrent, spatial
+from gossamer.nn.stack.forms import basic_layers, fused, norm_layers, spatial
 
-__all__ = ["fused", "linear_layers", "norm_layers", "recurrent", "spatial"]
+__all__ = ["basic_layers", "fused", "norm_layers", "spatial"]

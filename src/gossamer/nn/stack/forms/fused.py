@@ -10,9 +10,8 @@ import torch
 from torch import nn
 
 from gossamer.nn import kernels
-from gossamer.nn.layers import Concat, NormReLUConv2d
-from gossamer.nn.models.densenet import DenseBlock
-from gossamer.nn.models.preresnet import BasicBlock
+from gossamer.nn.models.densenet import Concat, DenseBlock
+from gossamer.nn.models.preresnet import BasicBlock, NormReLUConv2d
 from gossamer.nn.stack.form import Form, register_form
 from gossamer.nn.stack.forms.norm_layers import BatchNorm
 from gossamer.nn.stack.forms.spatial import AveragePool2d, Convolution
