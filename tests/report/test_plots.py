@@ -12,7 +12,7 @@ import gossamer as gm
 from gossamer.errors import UserError
 from gossamer.report.network_picture import lay_out
 from gossamer.report.plots import draw_curves, draw_network, draw_overview, draw_ranking, write_plots
-from gossamer.report.runs import Run
+from gossamer.report.runs import LabelledRun
 from gossamer.report.style import COLOURS, DASHES, MARKERS
 
 NAN, INF = math.nan, math.inf
@@ -23,12 +23,12 @@ def row(step: int, **values: Any) -> dict[str, Any]:
     return {"step": step, **plain, **values}
 
 
-def run(label: str, rows: list[dict[str, Any]], *, seed: int = 0, status: str = "finished") -> Run:
+def run(label: str, rows: list[dict[str, Any]], *, seed: int = 0, status: str = "finished") -> LabelledRun:
     summary = {"task": "digits", "model": "mlp", "network": "paper-1", "delay": 20, "status": status}
-    return Run(label, seed, summary, rows)
+    return LabelledRun(label, seed, summary, rows)
 
 
-def rising(label: str, seed: int, top: float) -> Run:
+def rising(label: str, seed: int, top: float) -> LabelledRun:
     """A plausible run that rises to an accuracy."""
     return run(label, [row(t, accuracy=[top * (1 - 0.5**t)] * 2) for t in range(9)], seed=seed)
 
@@ -191,7 +191,7 @@ def test_the_files_are_written_and_the_session_is_left_alone(tmp_path):
     settings, pyplot = mpl.rcParams.copy(), "matplotlib.pyplot" in sys.modules
     network = gm.network("paper-1", delay=2)
     result = gm.simulate("digits", network, "pc-asgd/theta=pv", lr=0.05, epochs=1, seed=0)
-    runs = [Run("PC-ASGD PV", 0, result.summary, result.history)]
+    runs = [LabelledRun("PC-ASGD PV", 0, result.summary, result.history)]
     paths = write_plots(tmp_path / "plots", runs, network)
     names = ["accuracy", "loss", "consensus", "predict", "ranking", "network", "overview"]
     assert paths == [tmp_path / "plots" / f"{name}.png" for name in names]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import gossamer as gm
 from gossamer.errors import UserError
 from gossamer.theory import FORMS, Constants, consensus_bound, nonconvex_bound, pl_bound
-from gossamer.theory.weights import delta_2, theta_range
+from gossamer.theory.estimate import delta_2, theta_range
 
 positive = st.floats(0.01, 10)
 shares = {"theta_m": st.floats(0.01, 1), "delta_2": st.floats(0, 0.9), "lam": st.floats(0.01, 1)}

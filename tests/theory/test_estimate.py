@@ -14,7 +14,7 @@ from gossamer.errors import UserError
 from gossamer.run.settings import make_settings
 from gossamer.tasks import make_task
 from gossamer.theory import Function, FunctionProblem, TaskProblem, estimate_constants
-from gossamer.theory.hessian import diagonal, exact_gradient, hessian, spectral_norm
+from gossamer.theory.problem import diagonal, exact_gradient, hessian, spectral_norm
 
 AGENTS = 3
 NETWORK = gm.network("clusters:1,2", delay=4)

@@ -15,7 +15,7 @@ from gossamer.cli.interrupt import INTERRUPTED
 from gossamer.engine.training import OnStep
 from gossamer.errors import StabilityWarning, UserError
 from gossamer.network import Network
-from gossamer.report.runs import Run
+from gossamer.report.runs import LabelledRun
 from gossamer.run.folder import unused_folder
 from gossamer.run.settings import read_settings
 from gossamer.train.compare import Entry, check_all, plan, run_all, split_algorithms, summarise, write_results
@@ -149,7 +149,7 @@ def _compare(
     print(f"{f'{drawn} plots, ' if drawn else ''}results.json, results.md and all runs are in {folder}")
 
 
-def _draw(folder: Path, runs: list[Run], network: Network) -> int:
+def _draw(folder: Path, runs: list[LabelledRun], network: Network) -> int:
     from gossamer.report.plots import write_plots  # matplotlib is slow to import
 
     return len(write_plots(folder, runs, network))
@@ -168,9 +168,9 @@ def _new_folder(out_dir: Path | None) -> Path:
     return folder
 
 
-def _run_with_bars(entries: list[Entry], seeds: list[int], folder: Path) -> tuple[list[Run], Network]:
+def _run_with_bars(entries: list[Entry], seeds: list[int], folder: Path) -> tuple[list[LabelledRun], Network]:
     """Run all entries with two progress bars: one for all runs, one for the present run."""
-    runs: list[Run] = []
+    runs: list[LabelledRun] = []
     late_network: Network | None = None
     with make_progress() as progress:
         whole = progress.add_task("all runs", total=len(entries) * len(seeds), note="")

@@ -10,7 +10,7 @@ import json
 from dataclasses import dataclass
 
 from gossamer.paper.scales import Scale, Setting, settings_for, skewed_trial, trial_settings
-from gossamer.report.repeat_command import train_command
+from gossamer.report.grouping import train_command
 from gossamer.run.settings import Settings
 
 KEY_LENGTH = 12

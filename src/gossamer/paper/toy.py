@@ -26,8 +26,7 @@ from gossamer.shapes import Float, Tensor
 from gossamer.theory.bounds import FORMS, Constants, nonconvex_bound
 from gossamer.theory.estimate import estimate_constants
 from gossamer.theory.functions import FUNCTIONS, Function
-from gossamer.theory.hessian import hessian, spectral_norm
-from gossamer.theory.problem import FunctionProblem
+from gossamer.theory.problem import FunctionProblem, hessian, spectral_norm
 from gossamer.theory.stability import stability
 
 CLUSTERS = (1, 2)

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gossamer.report.grouping import RunGroup
-from gossamer.report.numbers import as_list, mean, thinned, tidy, tidy_all
 from gossamer.report.read_runs import MetricsRow, RunRecord
-from gossamer.report.runs import QUANTITIES, Curve, Run, fold, limits
+from gossamer.report.runs import QUANTITIES, Curve, LabelledRun, as_list, fold, limits, mean, thinned, tidy, tidy_all
 
 
 @dataclass(frozen=True)
@@ -68,17 +67,17 @@ def places(rows: Sequence[MetricsRow]) -> dict[str, list[float | int | None]]:
     return {axis.key: tidy_all(axis.place(row) for row in rows) for axis in AXES}
 
 
-def as_runs(runs: Sequence[RunRecord], settings: Sequence[RunGroup]) -> list[Run]:
+def as_runs(runs: Sequence[RunRecord], settings: Sequence[RunGroup]) -> list[LabelledRun]:
     """Return the runs as the folding of seeds takes them, with the label of their setting."""
     return [
-        Run(setting.label, int(runs[k].values["seed"]), {"status": "finished", **runs[k].summary}, runs[k].rows)
+        LabelledRun(setting.label, int(runs[k].values["seed"]), {"status": "finished", **runs[k].summary}, runs[k].rows)
         for setting in settings
         for k in setting.members
         if runs[k].rows
     ]
 
 
-def by_cluster(runs: Sequence[RunRecord], settings: Sequence[RunGroup]) -> list[Run]:
+def by_cluster(runs: Sequence[RunRecord], settings: Sequence[RunGroup]) -> list[LabelledRun]:
     """Return a run for each cluster that chose between predicting and clipping, with nothing but its share of it."""
     parts = []
     for setting in settings:
@@ -92,7 +91,7 @@ def by_cluster(runs: Sequence[RunRecord], settings: Sequence[RunGroup]) -> list[
                 ]
                 if any(value is not None for row in shares for value in row["predict"]):
                     label = cluster_label(setting.label, number, len(members), alone=len(clusters) == 1)
-                    parts.append(Run(label, int(runs[k].values["seed"]), runs[k].summary, shares))
+                    parts.append(LabelledRun(label, int(runs[k].values["seed"]), runs[k].summary, shares))
     return parts
 
 

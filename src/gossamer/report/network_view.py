@@ -5,8 +5,8 @@ from typing import Any
 
 from gossamer.network import Network, PerLink
 from gossamer.report.network_picture import late_label, late_links, lay_out, network_title
-from gossamer.report.numbers import tidy
 from gossamer.report.read_runs import RunRecord
+from gossamer.report.runs import tidy
 
 MOST_LINKS = 3000  # more are a grey cloud, and slow
 

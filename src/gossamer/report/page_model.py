@@ -8,9 +8,8 @@ from gossamer.report.curves import axes_of, charts_of, places
 from gossamer.report.grouping import RunGroup, commands_of, configuration_table, settings_of, text_of
 from gossamer.report.network_picture import network_title
 from gossamer.report.network_view import drawings_of, latest_ages, mean_ages
-from gossamer.report.numbers import as_list, mean, thinned, tidy, tidy_all
 from gossamer.report.read_runs import MetricsRow, RunRecord
-from gossamer.report.runs import ORDERLY, QUANTITIES, short
+from gossamer.report.runs import ORDERLY, QUANTITIES, as_list, mean, short, thinned, tidy, tidy_all
 from gossamer.report.style import COLOURS, DASHES, FILLS, MARKERS
 from gossamer.version import __version__
 

@@ -23,7 +23,7 @@ from gossamer.report.network_picture import NetworkLayout, late_label, late_link
 from gossamer.report.runs import (
     QUANTITIES,
     Curve,
-    Run,
+    LabelledRun,
     check_drawable,
     conditions,
     fold,
@@ -60,7 +60,7 @@ PICTURES = ("accuracy", "loss", "consensus", "predict")  # the curves among what
 
 
 @styled
-def draw_curves(runs: Sequence[Run], quantity: str) -> Figure:
+def draw_curves(runs: Sequence[LabelledRun], quantity: str) -> Figure:
     """Draw a quantity over the iterations: a line and a band for each label."""
     if quantity not in QUANTITIES:
         raise unknown_name("quantity", quantity, QUANTITIES)
@@ -81,7 +81,7 @@ def draw_curves(runs: Sequence[Run], quantity: str) -> Figure:
 
 
 @styled
-def draw_quantities(runs: Sequence[Run]) -> Figure:
+def draw_quantities(runs: Sequence[LabelledRun]) -> Figure:
     """Draw accuracy, loss, consensus distance and, where a run has one, predict share, side by side."""
     check_drawable(runs)
     names = ["accuracy", "loss", "consensus", *(["predict"] if has_predict(runs) else [])]
@@ -114,7 +114,7 @@ def draw_network(network: Network) -> Figure:
 
 
 @styled
-def draw_overview(runs: Sequence[Run], network: Network) -> Figure:
+def draw_overview(runs: Sequence[LabelledRun], network: Network) -> Figure:
     """Draw the network at the left, and accuracy, consensus distance and predict share at the right."""
     check_drawable(runs)
     common = conditions(runs)
@@ -142,7 +142,7 @@ def draw_overview(runs: Sequence[Run], network: Network) -> Figure:
     return figure
 
 
-def write_plots(folder: Path, runs: Sequence[Run], network: Network) -> list[Path]:
+def write_plots(folder: Path, runs: Sequence[LabelledRun], network: Network) -> list[Path]:
     """Write accuracy, loss, consensus, predict, ranking, network and overview as PNG, and return the paths.
 
     predict.png is left out when no run has a predict share.
@@ -160,7 +160,7 @@ def write_plots(folder: Path, runs: Sequence[Run], network: Network) -> list[Pat
     return paths
 
 
-def _curves_on(axes: Axes, runs: Sequence[Run], name: str) -> list[Line2D]:
+def _curves_on(axes: Axes, runs: Sequence[LabelledRun], name: str) -> list[Line2D]:
     """Draw the curves, and return handles for a legend: of every label when there is nothing to draw."""
     curves = fold(runs, name)
     drawn = [curve for curve in curves if len(curve.steps)]
@@ -258,7 +258,7 @@ def _links_on(
 
 
 @styled
-def draw_ranking(runs: Sequence[Run]) -> Figure:
+def draw_ranking(runs: Sequence[LabelledRun]) -> Figure:
     """Draw the last accuracies of each label: a dot a seed, a bar at the mean; crosses ended early."""
     check_drawable(runs)
     ends = {label: [run for run in runs if run.label == label] for label in labels_of(runs)}
@@ -282,11 +282,11 @@ def draw_ranking(runs: Sequence[Run]) -> Figure:
     return figure
 
 
-def _accuracy(run: Run) -> float:
+def _accuracy(run: LabelledRun) -> float:
     return 100 * statistics.fmean(run.history[-1]["accuracy"])
 
 
-def _name(run: Run) -> str:
+def _name(run: LabelledRun) -> str:
     """Return the label with the learning rate that belongs to it."""
     rate = run.summary.get("lr")
     return run.label.replace("/", " ") if rate is None else f"{run.label.replace('/', ' ')}   lr {rate:g}"

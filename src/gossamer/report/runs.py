@@ -1,7 +1,7 @@
-"""Runs as data: what a report needs of each, and the seeds of one label folded into one curve."""
+"""Runs as data: what a report needs of each, the seeds of one label folded into one curve, and numbers as JSON."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ ORDERLY = ("finished", "interrupted", "time limit")
 
 
 @dataclass(frozen=True)
-class Run:
+class LabelledRun:
     """One training run: the label that its seeds share, and what `simulate` gave back."""
 
     label: str
@@ -67,12 +67,12 @@ class Curve:
     ends: tuple[tuple[int, float], ...]  # the last step and value of each seed that diverged
 
 
-def labels_of(runs: Sequence[Run]) -> list[str]:
+def labels_of(runs: Sequence[LabelledRun]) -> list[str]:
     """Return the labels in the order in which they first appear."""
     return list(dict.fromkeys(run.label for run in runs))
 
 
-def fold(runs: Sequence[Run], name: str) -> list[Curve]:
+def fold(runs: Sequence[LabelledRun], name: str) -> list[Curve]:
     """Return a curve of this quantity for each label; it skips steps where no seed has a value to draw."""
     return [
         _curve(label, order, [run for run in runs if run.label == label], name)
@@ -80,7 +80,7 @@ def fold(runs: Sequence[Run], name: str) -> list[Curve]:
     ]
 
 
-def _curve(label: str, order: int, runs: list[Run], name: str) -> Curve:
+def _curve(label: str, order: int, runs: list[LabelledRun], name: str) -> Curve:
     series = [_series(run, name) for run in runs]
     steps = sorted({step for points in series for step in points})
     values = [[points[step] for points in series if step in points] for step in steps]
@@ -97,12 +97,11 @@ def _curve(label: str, order: int, runs: list[Run], name: str) -> Curve:
     )
 
 
-def _series(run: Run, name: str) -> dict[int, float]:
+def _series(run: LabelledRun, name: str) -> dict[int, float]:
     """Return the mean over agents at each step where it can be drawn: on a log axis only above 0."""
     quantity, points = QUANTITIES[name], {}
     for row in run.history:
-        held = row.get(name)
-        values = held if isinstance(held, list | tuple) or held is None else [held]  # the mean was taken already
+        values = as_list(row.get(name))
         value = quantity.factor * agent_mean(values, skip_none=quantity.partial)
         value *= len(values) if quantity.total and values else 1
         if math.isfinite(value) and (value > 0 or not quantity.log):
@@ -124,7 +123,7 @@ def agent_mean(values: Sequence[float | int | None] | None, *, skip_none: bool =
     return math.fsum(known) / len(known)
 
 
-def accuracy_curve(run: Run) -> list[float]:
+def accuracy_curve(run: LabelledRun) -> list[float]:
     """Return the mean accuracy of the agents at each evaluation."""
     return [agent_mean(row["accuracy"]) for row in run.history]
 
@@ -150,12 +149,12 @@ def limits(name: str, curves: Sequence[Curve]) -> tuple[float, float]:
     return bottom, min(most + 0.08 * (most - bottom), 100.5)
 
 
-def has_predict(runs: Sequence[Run]) -> bool:
+def has_predict(runs: Sequence[LabelledRun]) -> bool:
     """Return whether any run chose between predicting and clipping."""
     return any(len(curve.steps) for curve in fold(runs, "predict"))
 
 
-def check_drawable(runs: Sequence[Run]) -> None:
+def check_drawable(runs: Sequence[LabelledRun]) -> None:
     """Raise UserError when there is nothing to draw."""
     if not runs:
         raise UserError("there are no runs to draw; give one or more")
@@ -164,7 +163,7 @@ def check_drawable(runs: Sequence[Run]) -> None:
             raise UserError(f"run '{run.label}' with seed {run.seed} has an empty history; train it first")
 
 
-def conditions(runs: Sequence[Run]) -> list[str]:
+def conditions(runs: Sequence[LabelledRun]) -> list[str]:
     """Say in short lines what the runs have in common."""
     lines = []
     for form, keys in (("{} with {}", ("task", "model")), ("{}, delay {}", ("network", "delay"))):
@@ -174,3 +173,37 @@ def conditions(runs: Sequence[Run]) -> list[str]:
     seeds = max(len({run.seed for run in runs if run.label == label}) for label in labels_of(runs))
     lines.append("1 seed" if seeds == 1 else f"mean and range of {seeds} seeds")
     return lines
+
+
+DIGITS = 6  # more than any screen shows, and a third of the bytes
+
+
+def tidy(value: Any) -> float | int | None:
+    """Return a number with a few digits, or None when it is not finite."""
+    if value is None or not math.isfinite(value):
+        return None
+    if isinstance(value, int):
+        return value
+    return float(f"{float(value):.{DIGITS}g}")
+
+
+def tidy_all(values: Iterable[Any]) -> list[float | int | None]:
+    """Return all of them so."""
+    return [tidy(value) for value in values]
+
+
+def thinned(count: int, most: int) -> list[int]:
+    """Return at most about so many of so many places, evenly spread, the last one among them."""
+    stride = max(1, -(-count // most))
+    return [place for place in range(count) if place % stride == 0 or place == count - 1]
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return what a row holds for each agent, or for all of them together, as a list."""
+    return list(value) if isinstance(value, list | tuple) else [] if value is None else [value]
+
+
+def mean(values: Iterable[Any]) -> float | None:
+    """Return the mean of those that are finite numbers, or None without one."""
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    return math.fsum(known) / len(known) if known else None

@@ -14,8 +14,7 @@ from gossamer.run.machine import arithmetic
 from gossamer.shapes import Float, Tensor
 from gossamer.theory.bounds import CAVEATS, FORMS, Bound, Constants, consensus_bound, nonconvex_bound, pl_bound
 from gossamer.theory.estimate import Estimates, Window, estimate_constants
-from gossamer.theory.hessian import exact_gradient
-from gossamer.theory.problem import Problem, TaskProblem
+from gossamer.theory.problem import Problem, TaskProblem, exact_gradient
 
 OnStep = Callable[[int], None]
 

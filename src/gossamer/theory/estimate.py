@@ -5,23 +5,26 @@ the statements assume holds everywhere, so that it can only be worse; but sigma 
 the largest one is a little too large, and F* = 0 makes mu smaller and the first gap larger than they are.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import torch
 
-from gossamer.algorithms import Algorithm
+from gossamer.algorithms import Algorithm, algorithm_class
+from gossamer.algorithms.p_asgd import Predicting
 from gossamer.errors import UserError
-from gossamer.network import Network
+from gossamer.network import Network, check_assumption_2
 from gossamer.shapes import Float, Tensor
 from gossamer.theory.bounds import Constants
-from gossamer.theory.hessian import Operator, diagonal, exact_gradient, hessian, spectral_norm
-from gossamer.theory.problem import Problem
-from gossamer.theory.weights import delta_2, theta_range
+from gossamer.theory.problem import Operator, Problem, diagonal, exact_gradient, hessian, spectral_norm
 
 FRESH = 1 << 40  # the first draw: a run's own ones are numbered by its steps
 OUTER_DRAWS = 4  # gradients whose outer products are compared with the Hessian at each probe
 LARGEST_DIAGONAL = 5000  # parameters: one product with the Hessian for each of them
+LONG = 10_000  # steps of a schedule that are looked at one by one
+FAR = (10**5, 10**6, 10**8, 10**12)  # and some far out
+ALMOST_ONE = 1 - 2**-53
 
 
 @dataclass(frozen=True)
@@ -174,6 +177,34 @@ def _from_rule(network: Network, algorithm: Algorithm, thetas: tuple[float, floa
         "theta_m": words,
         "delta_2": f"theta e_2(W) + (1 - theta) e_2(W~), the larger end: {words}",
     }
+
+
+@functools.lru_cache
+def theta_range(algorithm: Algorithm, steps: int = LONG) -> tuple[float, float] | None:
+    """Return the least and the largest theta that a rule may use; None for rules that the paper is not about."""
+    if isinstance(algorithm, algorithm_class("c-asgd")):
+        return 0.0, 0.0
+    if not isinstance(algorithm, Predicting):
+        return None
+    if not isinstance(algorithm, algorithm_class("pc-asgd")):
+        return 1.0, 1.0
+    policy = getattr(algorithm, "policy", None)
+    if policy is None:
+        return 0.0, 1.0  # the criterion may choose either at any step
+    chances = torch.tensor([0.0, ALMOST_ONE], dtype=torch.float64)
+    values = torch.stack([policy.at(t, chances) for t in (*range(min(steps, LONG)), *(FAR if steps >= LONG else ()))])
+    low, high = (round(float(value), 12) for value in (values.min(), values.max()))
+    return low, high
+
+
+def delta_2(network: Network, theta: tuple[float, float]) -> float:
+    """Return the largest theta e_2(W) + (1 - theta) e_2(W~) over a range of theta.
+
+    It is linear in theta, so that an end of the range has it. e_2 is the second largest absolute value, which is what
+    the proof contracts by; under Assumption 2 (c) it is the second largest eigenvalue, as printed.
+    """
+    whole, clipped = check_assumption_2(network.W).slem, check_assumption_2(network.W_clip).slem
+    return max(share * whole + (1 - share) * clipped for share in theta)
 
 
 def _norms(stacked: Float[Tensor, "draws n d"]) -> Float[Tensor, " draws"]:

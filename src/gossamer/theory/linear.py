@@ -19,7 +19,7 @@ from gossamer.network import Arrivals, Fixed, Network, PerLink
 from gossamer.seeding import generator
 from gossamer.shapes import Float, Tensor
 from gossamer.state.local import LocalOptimizer
-from gossamer.theory.weights import theta_range
+from gossamer.theory.estimate import theta_range
 
 SMALL = 1e-5  # of a gradient, tau-fold: g * g is then 1e-10 of g, so that curvature estimates vanish
 TOLERANCE = 1e-6

@@ -18,7 +18,7 @@ from gossamer.algorithms.plugins import load_plugins
 from gossamer.engine.training import OnStep, Training
 from gossamer.errors import UserError
 from gossamer.network import Network
-from gossamer.report.runs import Run
+from gossamer.report.runs import LabelledRun
 from gossamer.run.folder import RunFolder, safe_name, to_json
 from gossamer.run.settings import SETTING_NAMES, Settings, make_settings
 from gossamer.tasks import Task
@@ -81,7 +81,7 @@ def run_all(
     *,
     task: Task | None = None,
     network: Network | None = None,
-) -> Iterator[tuple[Run, Network]]:
+) -> Iterator[tuple[LabelledRun, Network]]:
     """Run every algorithm with every seed, into folder/runs if there is a folder.
 
     `on_run(entry, seed, steps)` gives the step callback; a task or network of the caller's takes the settings' place.
@@ -90,18 +90,18 @@ def run_all(
         training = Training(dataclasses.replace(entry.settings, seed=seed), task=task, network=network)
         if folder is None:
             result = training.run(None, on_run(entry, seed, training.steps))
-            yield Run(entry.label, seed, result.summary, result.history), training.network
+            yield LabelledRun(entry.label, seed, result.summary, result.history), training.network
             continue
         path = folder / "runs" / f"{safe_name(entry.label)}-seed{seed}"
         done = _finished(path, training)
         if done is not None:
-            yield Run(entry.label, seed, *done), training.network
+            yield LabelledRun(entry.label, seed, *done), training.network
             continue
         shutil.rmtree(path, ignore_errors=True)  # of an interrupted comparison, which this one continues
         run_folder = RunFolder.create(path, training.settings, training.network)
         with logged(run_folder, training.settings, []):
             result = training.run(run_folder, on_run(entry, seed, training.steps))
-        yield Run(entry.label, seed, result.summary, result.history), training.network
+        yield LabelledRun(entry.label, seed, result.summary, result.history), training.network
 
 
 def _finished(path: Path, training: Training) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
@@ -118,7 +118,7 @@ def _finished(path: Path, training: Training) -> tuple[dict[str, Any], list[dict
     return (summary, rows) if whole and rows else None
 
 
-def summarise(runs: list[Run]) -> list[dict[str, Any]]:
+def summarise(runs: list[LabelledRun]) -> list[dict[str, Any]]:
     """Fold seeds: for each algorithm the mean and standard deviation over seeds."""
     rows = []
     for label in dict.fromkeys(run.label for run in runs):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gossamer.engine.training import OnStep
 from gossamer.errors import StabilityWarning, UserError
 from gossamer.network import Network
-from gossamer.report.runs import Run, accuracy_curve, conditions
+from gossamer.report.runs import LabelledRun, accuracy_curve, conditions
 from gossamer.tasks import Task
 from gossamer.train.compare import HEADINGS, Entry, cells_of, check_all, plan, run_all, split_algorithms, summarise
 from gossamer.train.notebook_html import line, section, sparkline, table
@@ -31,7 +31,7 @@ class Comparison:
     """
 
     rows: list[dict[str, Any]]
-    runs: list[Run]
+    runs: list[LabelledRun]
     network: Network
 
     def plot(self) -> "Figure":
@@ -90,7 +90,7 @@ def compare(
         warnings.simplefilter("ignore", StabilityWarning)  # the runs themselves will say it
         check_all(entries, task=own_task, network=own_network)
     first = entries[0].settings.seed
-    runs: list[Run] = []
+    runs: list[LabelledRun] = []
     shown_network: Network | None = None
     with showing(progress, len(entries) * seeds) as shown:
 

@@ -10,7 +10,7 @@ from gossamer.algorithms.plugins import load_plugins
 from gossamer.engine.training import OnStep, Training
 from gossamer.errors import UserError
 from gossamer.network import Network
-from gossamer.report.runs import Run, accuracy_curve
+from gossamer.report.runs import LabelledRun, accuracy_curve
 from gossamer.run.folder import RunFolder
 from gossamer.run.plan import NETWORK_SETTINGS
 from gossamer.run.settings import SETTING_NAMES, make_settings
@@ -48,9 +48,9 @@ class Result:
         """The last test accuracy of each agent, between 0 and 1."""
         return self.summary["accuracy_per_agent"]
 
-    def as_run(self) -> Run:
+    def as_run(self) -> LabelledRun:
         """Return the run as reports take it."""
-        return Run(self.summary["algorithm"], self.summary["seed"], self.summary, self.history)
+        return LabelledRun(self.summary["algorithm"], self.summary["seed"], self.summary, self.history)
 
     def plot(self) -> "Figure":
         """Draw accuracy, loss, the distance between agents and, where there is one, the share of predicting."""

@@ -1,7 +1,8 @@
 """n agents of one model as one module."""
 
-from gossamer.nn.stack import forms
+# Importing these registers the stacked forms of torch's and our own layers.
+from gossamer.nn.stack import basic_layers, fused_layers, norm_layers, spatial_layers  # noqa: F401
 from gossamer.nn.stack.form import Form, register_form
 from gossamer.nn.stack.stacked import Stacked, StackWarning, stack
 
-__all__ = ["Form", "StackWarning", "Stacked", "forms", "register_form", "stack"]
+__all__ = ["Form", "StackWarning", "Stacked", "register_form", "stack"]

@@ -13,9 +13,9 @@ from gossamer.nn import kernels
 from gossamer.nn.models.densenet import Concat, DenseBlock
 from gossamer.nn.models.preresnet import BasicBlock, NormReLUConv2d
 from gossamer.nn.stack.form import Form, register_form
-from gossamer.nn.stack.forms.norm_layers import BatchNorm
-from gossamer.nn.stack.forms.spatial import AveragePool2d, Convolution
 from gossamer.nn.stack.leave_vmap import MapLayout
+from gossamer.nn.stack.norm_layers import BatchNorm
+from gossamer.nn.stack.spatial_layers import AveragePool2d, Convolution
 from gossamer.shapes import Float, Tensor
 
 Rows = Float[Tensor, "n b _ _ _"]  # height, width, channels
