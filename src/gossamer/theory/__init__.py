@@ -1,4 +1,4 @@
-"""The paper's bounds, their constants estimated from a run, and what linear analysis says where they are silent."""
+"""The paper's bounds, their constants estimated from a run, and a stability analysis by linearisation."""
 
 from gossamer.theory.bounds import CAVEATS, FORMS, Bound, Constants, consensus_bound, nonconvex_bound, pl_bound
 from gossamer.theory.estimate import Estimates, estimate_constants

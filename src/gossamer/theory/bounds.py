@@ -1,13 +1,13 @@
-"""The bounds of the PC-ASGD paper, in the forms in which they are printed and in the one that the algebra gives.
+"""The bounds of the PC-ASGD paper, in three forms.
 
-Three forms, because the paper's two statements and its proof disagree (docs/theory.md has the derivations):
+The paper's two statements and its proof disagree (docs/theory.md has the derivations):
 
     main-text   as stated in the body of the paper
     appendix    as restated above the proofs
     derived     the last line of each proof, with the factors that its algebra gives
 
-All three rest on steps that do not hold in general, `CAVEATS`. They are numbers to compare with a run, and no promise.
-Where even the paper's own conditions fail there is no number: `Bound.value` is None and `Bound.reason` says why.
+All three rest on steps that do not hold in general (`CAVEATS`): compare them with a run, do not rely on them. If even
+the paper's own conditions fail, `Bound.value` is None and `Bound.reason` says why.
 """
 
 import math
@@ -19,19 +19,19 @@ from gossamer.errors import UserError, unknown_name
 FORMS = ("main-text", "appendix", "derived")
 
 CAVEATS = (
-    "late states are replaced by current ones before the analysis starts, so how stale a state is does not count",
-    "a doubly stochastic matrix is bounded by delta_2 where its norm is 1, so C_r and C_2 have no support",
-    "theorem 1 uses convexity although it assumes the PL condition alone, and drops theta",
-    "theorem 2 multiplies the Cauchy-Schwarz inequality by a negative number, and so loses a term eta tau^2 M / 2",
-    "neither bound vanishes with the learning rate",
+    "the analysis replaces late states by current ones, so staleness has no effect",
+    "the proof bounds a doubly stochastic matrix by delta_2, but its norm is 1, so C_r and C_2 are not proved",
+    "theorem 1 assumes only the PL condition but uses convexity, and it drops theta",
+    "theorem 2 multiplies the Cauchy-Schwarz inequality by a negative number, so a term eta tau^2 M / 2 is missing",
+    "neither bound goes to 0 with the learning rate",
 )
 
 
 @dataclass(frozen=True)
 class Constants:
-    """What the statements assume about the losses, the gradients and the network; None is unknown.
+    """The constants of the losses, the gradients and the network; None means unknown.
 
-    Norms are those of the stacked state of all agents, and F is the sum of the agents' losses.
+    Norms are of the stacked state of all agents. F is the sum of the agents' losses.
 
     Attributes:
         G: ||g|| <= G.
@@ -64,7 +64,7 @@ class Constants:
     initial_gap: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what bounds nothing."""
+        """Refuse values that are no upper bound."""
         for part in fields(self):
             value = getattr(self, part.name)
             if value is not None and not 0 <= value < math.inf:
@@ -75,10 +75,10 @@ class Constants:
 
 @dataclass(frozen=True)
 class Bound:
-    """A bound and what it is made of, or the reason why there is none.
+    """A bound and its terms, or the reason why there is none.
 
     Attributes:
-        value: the bound; None where there is none.
+        value: the bound, or None.
         reason: why there is none.
         terms: the parts that add up to the value, by name.
     """
@@ -92,7 +92,7 @@ class Bound:
 
 
 class _Known:
-    """The constants once none of them is missing: each is a number."""
+    """The constants of a statement, none of them missing."""
 
     def __init__(self, values: Mapping[str, float]) -> None:
         self._values = values
@@ -152,7 +152,7 @@ def pl_bound(constants: Constants, lr: float, tau: int, steps: int, form: str = 
 def _pl_terms(known: _Known, lr: float, tau: int, form: str) -> dict[str, float]:
     """Return the terms of Q."""
     each = [known.spread(2, r - 1) for r in range(1, tau)]  # C_r
-    # The proof squares C_r where the statements do not, and drops the last term of its first line.
+    # The proof squares C_r, the statements do not; the proof drops the last term of its first line.
     curved = sum(c**2 for c in each) if form == "derived" else sum(each)
     second_order = known.gamma * lr**2 / 2 * (known.G + tau * known.B) ** 2 if form == "derived" else 0.0
     hessian = known.gamma + known.epsilon_D + known.epsilon + (1 - known.lam) * known.G**2
@@ -188,7 +188,7 @@ def nonconvex_bound(constants: Constants, lr: float, tau: int, steps: int, form:
     if reason:
         return Bound(None, reason)
     c_1 = known.spread(1, tau - 1)
-    # Powers of eta (and of tau) as each of the three places prints them.
+    # Powers of eta and tau as each form prints them.
     drift, moments, smooth = {
         "main-text": (1.0, tau**2, lr),
         "appendix": (lr**2, tau, lr**2),
@@ -206,7 +206,7 @@ def nonconvex_bound(constants: Constants, lr: float, tau: int, steps: int, form:
 
 
 def _check(constants: Constants, names: tuple[str, ...], lr: float, tau: int, form: str) -> tuple[_Known, str | None]:
-    """Return the constants that a statement needs, or the reason why it says nothing."""
+    """Return the constants that a statement needs, and the reason if it does not apply."""
     if form not in FORMS:
         raise unknown_name("form", form, FORMS)
     if not 0 < lr < math.inf:
@@ -219,10 +219,7 @@ def _check(constants: Constants, names: tuple[str, ...], lr: float, tau: int, fo
     if tau < 1:
         return known, "the statements are about delays of 1 step or more"
     if known.delta_2 >= 1:
-        return (
-            known,
-            f"delta_2 is {known.delta_2:g}, not below 1: with these weights some agents never meet",
-        )
+        return known, f"delta_2 is {known.delta_2:g}, not below 1: with these weights some agents never meet"
     return known, None
 
 

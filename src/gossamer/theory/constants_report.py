@@ -1,4 +1,4 @@
-"""A run watched with the eyes of the theory: constants, bounds in all forms, and what was measured beside them."""
+"""The report of `gossamer bounds`: the constants of a run, its bounds in all forms, and what the run measured."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ OnStep = Callable[[int], None]
 
 @dataclass(frozen=True)
 class Observation:
-    """What a run went through: states at a few steps with those that follow them, and every theta it used."""
+    """States of a run at a few steps and the steps after them, and the range of theta that it used."""
 
     windows: list[Window]
     last: Float[Tensor, "n d"]
@@ -30,7 +30,7 @@ class Observation:
 
 
 def observe(training: Training, tau: int, probes: int, on_step: OnStep | None = None) -> Observation:
-    """Run a training to its end and keep what the estimates need."""
+    """Train to the end and keep what the estimates need."""
     simulation, steps = training.simulation, training.steps
     begins = {int(step) for step in torch.linspace(0, max(0, steps - max(tau, 1)), probes).round()}
     open_windows: list[list[Tensor]] = []
@@ -62,7 +62,7 @@ def report(
     given: dict[str, float] | None = None,
     on_step: OnStep | None = None,
 ) -> dict[str, Any]:
-    """Run a training, estimate the constants but for those `given`, and set the bounds beside what was measured."""
+    """Train, estimate the constants that are not `given`, and return the bounds with what the run measured."""
     tau, lr = training.network.delay.largest, training.settings.lr
     problem = TaskProblem(training, examples)
     try:
@@ -98,7 +98,7 @@ def report(
 def all_bounds(
     constants: Constants, lr: float, tau: int, steps: int, reason: str | None = None
 ) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return every bound in every form, as plain values; with a reason given, none is a number."""
+    """Return every bound in every form as plain values; with a `reason` no bound has a value."""
     makers = {
         "consensus": lambda form: consensus_bound(constants, lr, tau, form),
         "pl": lambda form: pl_bound(constants, lr, tau, steps, form),
@@ -114,7 +114,7 @@ def all_bounds(
     return found
 
 
-# Options of the rule with which the statements can be about it: the update as the paper prints it.
+# The options that the statements are about: the update as the paper prints it.
 _PRINTED = {
     "horizon": "sum",
     "source": "sent",
@@ -126,7 +126,7 @@ _PRINTED = {
 
 
 def why_not(training: Training, estimates: Estimates) -> str | None:
-    """Return why the statements are not about this run at all, or None."""
+    """Return why the statements do not apply to this run, or None."""
     settings, network = training.settings, training.network
     if estimates.constants.theta_m is None:
         return estimates.how["theta_m"]
@@ -144,7 +144,7 @@ def why_not(training: Training, estimates: Estimates) -> str | None:
 
 
 def _measured(problem: Problem, seen: Observation) -> dict[str, float]:
-    """Return what the three bounds are about, at the same steps."""
+    """Return the measured values of the three bounded quantities, at the same steps."""
     squares, distances = [], []
     for window in seen.windows:
         x = window[0]

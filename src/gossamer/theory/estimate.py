@@ -1,8 +1,8 @@
 """The constants of the bounds, estimated from a run.
 
-An estimate from a run is the largest (for mu the smallest) value that was seen at a few of its steps. The constant that
-the statements assume holds everywhere, so that it can only be worse; but sigma and M are means of a few draws, of which
-the largest one is a little too large, and F* = 0 makes mu smaller and the first gap larger than they are.
+An estimate is the largest (for mu the smallest) value seen at a few steps of the run. The statements need a constant
+that holds everywhere, so the true one can only be worse. Exceptions: sigma and M are the largest of several means over
+a few draws, slightly too large; F* = 0 makes mu too small and the first gap too large.
 """
 
 import functools
@@ -19,11 +19,11 @@ from gossamer.shapes import Float, Tensor
 from gossamer.theory.bounds import Constants
 from gossamer.theory.problem import Operator, Problem, diagonal, exact_gradient, hessian, spectral_norm
 
-FRESH = 1 << 40  # the first draw: a run's own ones are numbered by its steps
-OUTER_DRAWS = 4  # gradients whose outer products are compared with the Hessian at each probe
-LARGEST_DIAGONAL = 5000  # parameters: one product with the Hessian for each of them
-LONG = 10_000  # steps of a schedule that are looked at one by one
-FAR = (10**5, 10**6, 10**8, 10**12)  # and some far out
+FRESH = 1 << 40  # number of the first draw; a run numbers its own draws by steps
+OUTER_DRAWS = 4  # gradients per probe whose outer products are compared with the Hessian
+LARGEST_DIAGONAL = 5000  # parameters; each takes one product with the Hessian
+LONG = 10_000  # steps of a schedule of theta that are all checked
+FAR = (10**5, 10**6, 10**8, 10**12)  # later steps that are checked too
 ALMOST_ONE = 1 - 2**-53
 
 
@@ -32,7 +32,7 @@ class Estimates:
     """Constants from a run.
 
     Attributes:
-        constants: those that could be estimated; the others are None.
+        constants: those that can be estimated; the others are None.
         how: for each, how it was estimated or why it was not.
     """
 
@@ -47,11 +47,11 @@ class Estimates:
         }
 
 
-Window = Float[Tensor, "_ n d"]  # the states of a step and of the following ones, up to tau of them
+Window = Float[Tensor, "_ n d"]  # the states of a step and the next ones, up to tau in all
 
 
 def windows_of(path: Float[Tensor, "steps n d"], tau: int, probes: int) -> list[Window]:
-    """Return the windows of evenly spaced steps of a whole path."""
+    """Return the windows at evenly spaced steps of a path."""
     places = torch.linspace(0, len(path) - 1, min(probes, len(path))).round().long().unique()
     return [path[place : place + max(tau, 1)] for place in places.tolist()]
 
@@ -67,21 +67,21 @@ def estimate_constants(
     probes: int = 20,
     thetas: tuple[float, float] | None = None,
 ) -> Estimates:
-    """Estimate all constants from the states that a run went through.
+    """Estimate all constants from the states of a run.
 
     Args:
         problem: the agents' losses and draws of their noisy gradients.
-        path: every state of a run, or windows of it that someone else has kept.
-        network: whose weights mix.
-        algorithm: for lambda and for theta.
-        tau: the delay.
-        draws: noisy gradients at each probe.
-        probes: steps of a path that are looked at.
-        thetas: the least and the largest theta that was used, where that was recorded.
+        path: every state of a run, or windows of it.
+        network: the network of the run.
+        algorithm: the rule of the run, for lambda and theta.
+        tau: the delay in steps.
+        draws: noisy gradients per probe.
+        probes: steps of a path at which to estimate.
+        thetas: the smallest and the largest theta that the run used, if recorded.
     """
     windows = windows_of(path, tau, probes) if isinstance(path, torch.Tensor) else list(path)
     if not all(bool(window.isfinite().all()) for window in windows):
-        raise UserError("the run has diverged, and nothing bounds its gradients; use a smaller learning rate")
+        raise UserError("the run has diverged, so no constant bounds its gradients; use a smaller learning rate")
     lam = float(getattr(algorithm, "lam", 0.0))
     values, how = _from_gradients(problem, windows, lam, draws)
     for found, said in (_from_curvature(problem, windows, draws), _from_rule(network, algorithm, thetas)):
@@ -94,7 +94,7 @@ Found = tuple[dict[str, float | None], dict[str, str]]
 
 
 def _from_gradients(problem: Problem, windows: Sequence[Window], lam: float, draws: int) -> Found:
-    """Estimate what follows from gradients: G, sigma, B, M, mu and the first gap."""
+    """Estimate G, sigma, B, M, mu and the first gap from gradients."""
     largest, variance, predicted, moment, ratios, gaps = [], [], [], [], [], []
     for index, window in enumerate(windows):
         x = window[0]
@@ -129,7 +129,7 @@ def _from_gradients(problem: Problem, windows: Sequence[Window], lam: float, dra
 
 
 def _from_curvature(problem: Problem, windows: Sequence[Window], draws: int) -> Found:
-    """Estimate what follows from Hessians: gamma, xi, epsilon and epsilon_D."""
+    """Estimate gamma, xi, epsilon and epsilon_D from Hessians."""
     points = [window[0] for window in windows]
     smooth, outer, changes = [], [], []
     before: tuple[Tensor, Operator] | None = None
@@ -171,7 +171,7 @@ def _from_rule(network: Network, algorithm: Algorithm, thetas: tuple[float, floa
     if seen is None:
         said = f"{algorithm.name} neither predicts nor clips: the statements are about pc-asgd, p-asgd and c-asgd"
         return {"theta_m": None, "delta_2": None}, {"theta_m": said, "delta_2": said}
-    source = "where messages were late the run used" if thetas else "the rule may use"
+    source = "with late messages the run used" if thetas else "the rule may use"
     words = f"{source} theta from {seen[0]:g} to {seen[1]:g}"
     return {"theta_m": seen[1], "delta_2": delta_2(network, seen)}, {
         "theta_m": words,
@@ -181,7 +181,7 @@ def _from_rule(network: Network, algorithm: Algorithm, thetas: tuple[float, floa
 
 @functools.lru_cache
 def theta_range(algorithm: Algorithm, steps: int = LONG) -> tuple[float, float] | None:
-    """Return the least and the largest theta that a rule may use; None for rules that the paper is not about."""
+    """Return the smallest and the largest theta that a rule may use; None for rules without theta."""
     if isinstance(algorithm, algorithm_class("c-asgd")):
         return 0.0, 0.0
     if not isinstance(algorithm, Predicting):
@@ -190,7 +190,7 @@ def theta_range(algorithm: Algorithm, steps: int = LONG) -> tuple[float, float] 
         return 1.0, 1.0
     policy = getattr(algorithm, "policy", None)
     if policy is None:
-        return 0.0, 1.0  # the criterion may choose either at any step
+        return 0.0, 1.0  # the criterion may choose either end at any step
     chances = torch.tensor([0.0, ALMOST_ONE], dtype=torch.float64)
     values = torch.stack([policy.at(t, chances) for t in (*range(min(steps, LONG)), *(FAR if steps >= LONG else ()))])
     low, high = (round(float(value), 12) for value in (values.min(), values.max()))
@@ -200,8 +200,8 @@ def theta_range(algorithm: Algorithm, steps: int = LONG) -> tuple[float, float] 
 def delta_2(network: Network, theta: tuple[float, float]) -> float:
     """Return the largest theta e_2(W) + (1 - theta) e_2(W~) over a range of theta.
 
-    It is linear in theta, so that an end of the range has it. e_2 is the second largest absolute value, which is what
-    the proof contracts by; under Assumption 2 (c) it is the second largest eigenvalue, as printed.
+    It is linear in theta, so an end of the range is the largest. e_2 is the second largest absolute eigenvalue, by
+    which the proof contracts; under Assumption 2 (c) it is the second largest eigenvalue, as printed.
     """
     whole, clipped = check_assumption_2(network.W).slem, check_assumption_2(network.W_clip).slem
     return max(share * whole + (1 - share) * clipped for share in theta)

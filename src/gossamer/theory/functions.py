@@ -1,4 +1,4 @@
-"""Simple functions with known minima, to look at a rule without data: Rosenbrock, Rastrigin and a quadratic."""
+"""Test functions with known minima, to study a rule without data: Rosenbrock, Rastrigin and a quadratic."""
 
 import math
 from collections.abc import Callable
@@ -12,16 +12,16 @@ STEEPNESS = 100.0  # Rosenbrock's b
 RIPPLE = 10.0  # Rastrigin's A
 
 
-@dataclass(frozen=True, eq=False)  # tensors have no one answer to ==
+@dataclass(frozen=True, eq=False)  # == of tensors is no bool
 class Function:
     """A function of the last dimension of x.
 
     Attributes:
-        name: what it is called.
+        name: the name of the function.
         value: its values, from [..., d] to [...].
         gradient: its gradients, from [..., d] to [..., d].
-        minimum: where it is least.
-        start: where a run starts.
+        minimum: the point of its minimum.
+        start: the point at which runs start.
     """
 
     name: str
@@ -34,7 +34,7 @@ class Function:
 def rosenbrock(scale: float = 1.0) -> Function:
     """Return scale * sum_i 100 (x_{i+1} - x_i^2)^2 + (1 - x_i)^2: a bent valley with steep walls.
 
-    At the minimum the wall is 2500 times as curved as the floor, whatever the scale.
+    At the minimum the wall is 2500 times as curved as the floor, at any scale.
 
     Args:
         scale: multiplies the function.
@@ -74,7 +74,7 @@ def rastrigin(scale: float = 1.0) -> Function:
 
 
 def quadratic(curvature: float = 1.0) -> Function:
-    """Return curvature / 2 * ||x||^2, on which everything can be computed by hand.
+    """Return curvature / 2 * ||x||^2, for which results can be computed by hand.
 
     Args:
         curvature: the same in all directions.

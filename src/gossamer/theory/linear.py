@@ -1,10 +1,9 @@
 """The update of a rule on a quadratic, as a linear map from the recent past to the next step.
 
-On losses f_i(x) = h x^2 / 2 a rule without chance is linear near the optimum, and with fixed delays it is the same at
-every step: y(t + 1) = sum over ages s of A_s y(t - s), where y holds x and whatever vectors the rule and the local
-optimiser keep. The matrices are read off the rule itself: the simulator is led through a past in which each number is 1
-in a column of its own, and its next step is written down. So no formula is copied here, and a rule of your own is
-analysed as any other.
+On losses f_i(x) = h x^2 / 2 a rule without randomness is linear near the optimum, and with fixed delays it is the same
+at every step: y(t + 1) = sum over ages s of A_s y(t - s), where y contains x and the vectors that the rule and the
+local optimiser keep. The simulator measures the matrices: it gets a past in which each number is 1 in a column of its
+own, and takes one step. No formula is copied here, so your own rules are analysed too.
 """
 
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from gossamer.shapes import Float, Tensor
 from gossamer.state.local import LocalOptimizer
 from gossamer.theory.estimate import theta_range
 
-SMALL = 1e-5  # of a gradient, tau-fold: g * g is then 1e-10 of g, so that curvature estimates vanish
+SMALL = 1e-5  # size of tau gradients: g * g is then 1e-10 of g, so curvature estimates vanish
 TOLERANCE = 1e-6
 TRIALS, COLUMNS = 6, 3
 PLAIN = LocalOptimizer()
@@ -31,15 +30,15 @@ Past = list[dict[str, Float[Tensor, "n columns"]]]  # the kept vectors at each s
 
 @dataclass(frozen=True)
 class LinearUpdate:
-    """y(t + 1) = sum of matrices[s] y(t - s); y lists x of all agents first, then what else is kept."""
+    """y(t + 1) = sum of matrices[s] y(t - s); y contains x of all agents first, then the other kept vectors."""
 
     matrices: dict[int, Float[Tensor, "m m"]]  # by age
     num_agents: int
-    starts: Float[Tensor, "k n"] | None = None  # for rules that keep vectors: pasts, stacked, that runs begin with
+    starts: Float[Tensor, "k n"] | None = None  # for rules that keep vectors: stacked pasts at the start of runs
 
     @property
     def size(self) -> int:
-        """The numbers that one step is made of."""
+        """How many numbers describe one step."""
         return len(self.matrices[0])
 
     @property
@@ -57,9 +56,9 @@ def linearise(
     *,
     check: bool = True,
 ) -> LinearUpdate:
-    """Return a rule's update on f(x) = curvature x^2 / 2; refuse rules that have no fixed linear one.
+    """Return a rule's update on f(x) = curvature x^2 / 2; refuse rules without a fixed linear update.
 
-    `check` makes sure of that; whoever has done so at one learning rate need not do it at the next.
+    `check` tests this; one test is enough for all learning rates.
     """
     if not curvature > 0:
         raise UserError(f"curvature must lie above 0, got {curvature}; use the largest one of your loss, such as 10")
@@ -71,7 +70,7 @@ def linearise(
 
 
 class _Probe:
-    """Leads a simulation through a given past, and looks at its next step."""
+    """Takes a simulation through a given past and measures its next step."""
 
     def __init__(
         self, algorithm: Algorithm, network: Network, lr: float, curvature: float, local: LocalOptimizer
@@ -79,17 +78,17 @@ class _Probe:
         self.algorithm, self.network, self.lr, self.curvature, self.local = algorithm, network, lr, curvature, local
         algorithm.check(network)
         if algorithm.draws:
-            raise _refused(algorithm, "draws at random at every step; look at the values it draws from, one by one")
+            raise _refused(algorithm, "draws at random at every step; analyse the values that it draws from one by one")
         if algorithm.period > 1 or algorithm.period_inside > 1:
             raise _refused(algorithm, "sends in rounds; set its period to 1")
         if algorithm.totals:
-            raise _refused(algorithm, "sends running totals, which need not settle where the states do")
+            raise _refused(algorithm, "sends running totals, which may grow while the states converge")
         if getattr(algorithm, "consensus_steps", 0):
             raise _refused(algorithm, "begins with another rule; set consensus_steps to 0")
         theta = theta_range(algorithm)
         if theta is not None and theta[0] != theta[1]:
             low, high = theta
-            raise _refused(algorithm, f"has theta between {low:g} and {high:g}; look at --theta {low:g} and {high:g}")
+            raise _refused(algorithm, f"has theta between {low:g} and {high:g}; analyse --theta {low:g} and {high:g}")
         if not isinstance(network.delay, Fixed | PerLink) or network.loss:
             raise UserError(
                 f"delay {network.delay.spec()} with loss {network.loss:g} differs from message to message, so there is "
@@ -100,7 +99,7 @@ class _Probe:
         self.small = SMALL / max(1.0, curvature * max(1, self.depth))
 
     def _ages(self) -> list[int]:
-        """Return the ages of messages once all have arrived, with 0."""
+        """Return the ages of the messages once all have arrived, and 0."""
         if self.algorithm.waits:
             return [0]
         arrivals = Arrivals(self.network, 0)
@@ -119,8 +118,8 @@ class _Probe:
         return Simulation(self.algorithm, self.network, source, start, lr=lambda _: self.lr, local=self.local)
 
     def _names(self) -> tuple[str, ...]:
-        """Return what is kept between steps; only vectors like x can be part of a linear map."""
-        simulation = self._simulation(self.network.num_agents + 2)  # unlike any other number of its shapes
+        """Return the names of what is kept between steps; it must have the shape of x to be part of the map."""
+        simulation = self._simulation(self.network.num_agents + 2)  # a size that nothing else has
         kept = {name: tuple(value.shape) for name, value in simulation.state.items()}
         odd = [name for name, shape in kept.items() if shape != tuple(simulation.x.shape)]
         if odd:
@@ -128,7 +127,7 @@ class _Probe:
         return ("x", *kept, *(("memory",) if self.local.momentum else ()))
 
     def follow(self, past: Past, settled: int) -> dict[str, Tensor]:
-        """Return what is kept after the step that follows a past; `settled` steps of zeros go before."""
+        """Return what is kept one step after a past; `settled` steps of zeros precede the past."""
         simulation = self._simulation(past[0]["x"].shape[1])
         nothing = {name: torch.zeros_like(past[0]["x"]) for name in self.names}
         for values in [*([nothing] * settled), *past]:
@@ -140,9 +139,9 @@ class _Probe:
         return after if simulation.memory is None else {**after, "memory": simulation.memory}
 
     def read_off(self, settled: int = 1) -> LinearUpdate:
-        """Lead the rule through a past where each number has a column of its own.
+        """Measure the matrices with a past in which each number has its own column.
 
-        A step of zeros goes before, so that the oldest message is held for the first time when it is looked at.
+        A step of zeros precedes it, so the oldest message has just arrived.
         """
         agents, width = self.network.num_agents, self.network.num_agents * len(self.names)
         columns = width * len(self.ages)
@@ -163,7 +162,7 @@ class _Probe:
         return LinearUpdate(dict(zip(self.ages, blocks, strict=True)), agents, self._starts() if keeps else None)
 
     def _starts(self) -> Float[Tensor, "k n"]:
-        """Let the rule run from each agent's unit vector, and return the pasts that it has come through."""
+        """Run the rule from each agent's unit vector and return its pasts."""
         agents = self.network.num_agents
         simulation = self._simulation(agents)
         simulation.x = self.small * torch.eye(agents, dtype=torch.float64)
@@ -176,11 +175,11 @@ class _Probe:
         return torch.cat(past[: -self.depth - 2 : -1]) / self.small  # the newest first
 
     def check(self, update: LinearUpdate) -> None:
-        """Make sure that the rule is linear, looks back no further, and is the same one step and two steps later."""
+        """Refuse a rule that is not linear, needs an older past, or changes within the next two steps."""
         for settled in (2, 3):
             later = self.read_off(settled)
             if any(not _close(later.matrices[age], matrix) for age, matrix in update.matrices.items()):
-                raise _refused(self.algorithm, "is not the same at every step, as with rounds or schedules")
+                raise _refused(self.algorithm, "is not the same at every step (rounds or schedules?)")
         shape = self.network.num_agents, COLUMNS
         for trial in range(TRIALS):
             chance = generator(0, "linear-past", trial)
@@ -195,7 +194,7 @@ class _Probe:
                 for age, matrix in update.matrices.items()
             )
             if not _close(found, torch.as_tensor(expected)):
-                raise _refused(self.algorithm, "is not linear in the states, as with choices or normalised steps")
+                raise _refused(self.algorithm, "is not linear in the states (choices or normalised steps?)")
 
 
 def _refused(algorithm: Algorithm, why: str) -> UserError:

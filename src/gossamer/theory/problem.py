@@ -17,8 +17,8 @@ from gossamer.theory.functions import Function
 
 Operator = Callable[[Tensor], Tensor]  # [..., n, d] to the same: symmetric, agent by agent
 
-BATCH = 64  # products that are taken at once
-STEADY = 10  # products in a row that change nothing: a single one may be on a plateau
+BATCH = 64  # products computed at once
+STEADY = 10  # products in a row without a change before power iteration stops: one may be a plateau
 
 
 @runtime_checkable
@@ -27,13 +27,13 @@ class Problem(Protocol):
 
     @property
     def best(self) -> float:
-        """F*, or a number that F never falls below."""
+        """F*, or a lower bound of F."""
 
     def loss(self, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
-        """Return each agent's loss without noise, differentiable twice."""
+        """Return each agent's loss without noise, twice differentiable."""
 
     def gradient(self, x: Float[Tensor, "n d"], draw: int) -> Float[Tensor, "n d"]:
-        """Return each agent's noisy gradient, as a run would see it; another draw has other noise."""
+        """Return each agent's noisy gradient, as a run sees it; each draw has its own noise."""
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,12 @@ class FunctionProblem:
 class TaskProblem:
     """A training run's own losses: each agent's mean loss over its data, or over the first `examples` of it.
 
-    Cross entropy is never negative, so that F* is taken as 0. Layers are in training mode, as in a step, but for
-    dropout, which would make the loss a matter of chance. Frozen parameters have no gradient.
+    Cross entropy is never negative, so F* is taken as 0. Layers are in training mode, except dropout, which would make
+    the loss random. Frozen parameters have no gradient.
 
     Args:
         training: the run.
-        examples: how many of each agent's examples are looked at.
+        examples: how many examples of each agent are used.
     """
 
     best = 0.0
@@ -105,7 +105,7 @@ class TaskProblem:
         return self.training.simulation.source.fresh_gradient(x, draw)
 
     def _buffers(self) -> dict[str, Tensor]:
-        # Copies: a training pass moves running statistics, and these are nobody's.
+        # Copies, because a training pass changes running statistics.
         return {name: buffer.clone() for name, buffer in self._module.module.named_buffers()}
 
 
@@ -118,10 +118,7 @@ def exact_gradient(problem: Problem, x: Float[Tensor, "n d"]) -> tuple[Float[Ten
 
 
 def hessian(problem: Problem, x: Float[Tensor, "n d"]) -> Operator:
-    """Return the product of each agent's Hessian with its row of a [n, d] tensor, or of a batch of them.
-
-    One pass through the losses serves all products.
-    """
+    """Return a function that multiplies each agent's Hessian by its row of a [n, d] tensor, or of a batch of them."""
     leaf = x.detach().requires_grad_()
     (g,) = torch.autograd.grad(problem.loss(leaf).sum(), leaf, create_graph=True)
 
@@ -139,8 +136,8 @@ def spectral_norm(
 ) -> Float[Tensor, " n"]:
     """Return the largest absolute eigenvalue of each agent's block, by power iteration.
 
-    ||A v|| for a unit vector v never exceeds the norm, also where two eigenvalues differ by their sign alone. It stops
-    when several products in a row raise no agent's value by more than the tolerance.
+    ||A v|| for a unit vector v never exceeds the norm, even if two eigenvalues differ only in sign. It stops when
+    several products in a row change no agent's value by more than the tolerance.
     """
     v = torch.randn(like.shape, generator=generator(seed, "power-iteration"), dtype=torch.float64).to(like)
     norm = torch.zeros(len(like), dtype=like.dtype, device=like.device)
@@ -156,7 +153,7 @@ def spectral_norm(
 
 
 def diagonal(operator: Operator, like: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
-    """Return the diagonal of each agent's block: one product a coordinate, so for small models only."""
+    """Return the diagonal of each agent's block; one product per coordinate, so only for small models."""
     size = like.shape[1]
     units = torch.eye(size, dtype=like.dtype, device=like.device)
     found = []

@@ -1,8 +1,8 @@
-"""Whether a setting can work: the spectral radius of a rule's linearised update, before a day of training.
+"""The spectral radius of a rule's linearised update: whether a setting can work, without training.
 
 With y(t + 1) = sum_s A_s y(t - s) (linear.py) the stacked past z(t) = (y(t), y(t-1), …) obeys z(t + 1) = C z(t), C the
-companion matrix. Disturbances die out exactly if all eigenvalues of C lie inside the unit circle; the largest of them
-is the factor by which the slowest one shrinks, or the fastest one grows, each step.
+companion matrix. All disturbances die out if and only if all eigenvalues of C lie inside the unit circle. The largest
+absolute eigenvalue is the factor by which the slowest disturbance shrinks, or the fastest grows, per step.
 """
 
 import math
@@ -21,25 +21,25 @@ from gossamer.shapes import Float, Tensor
 from gossamer.state.local import LocalOptimizer
 from gossamer.theory.linear import PLAIN, LinearUpdate, linearise
 
-LARGEST = 3000  # numbers in the stacked past: eigenvalues of such a matrix take about ten seconds
-SLOW = 1e-4  # eta h at which the pace is read off
-NEGLIGIBLE = 1e-10  # a direction that a run does not reach
-RATES = tuple(2.0**power for power in range(-20, 5))  # times 1/h: where the limit is looked for
+LARGEST = 3000  # numbers in the stacked past; the eigenvalues of such a matrix take about ten seconds
+SLOW = 1e-4  # eta h at which the pace is measured
+NEGLIGIBLE = 1e-10  # a direction of this size counts as not reached
+RATES = tuple(2.0**power for power in range(-20, 5))  # times 1/h: the rates that are tried for the limits
 BISECTIONS = 16
 
 
 @dataclass(frozen=True)
 class Stability:
-    """What the linearised update says about a setting.
+    """The stability of a setting, from its linearised update.
 
     Attributes:
         stable: whether every disturbance dies out.
-        spectral_radius: the factor by which the slowest one shrinks, or the fastest one grows, each step.
-        half_life: steps after which a disturbance has halved.
-        largest_stable_lr: None: every rate that was tried is unstable.
-        smallest_stable_lr: 0: however small; more where a small rate leaves another mode unstable.
-        pace: progress along a small gradient over the synchronous one; None where that is unstable.
-        noise: variance of the gradient noise that a step brings in, over an agent's own, for each agent.
+        spectral_radius: the factor by which the slowest disturbance shrinks, or the fastest grows, per step.
+        half_life: steps after which the slowest disturbance has halved.
+        largest_stable_lr: None if every rate tried is unstable, infinity if the largest is stable.
+        smallest_stable_lr: above 0 if smaller rates are unstable.
+        pace: progress along a small gradient, relative to synchronous training; None if unstable.
+        noise: for each agent, the variance of the gradient noise per step, relative to its own noise.
     """
 
     stable: bool
@@ -65,11 +65,11 @@ def stability(
     """Analyse a rule's update on quadratic losses.
 
     Args:
-        algorithm: a rule that is linear and the same at each step; others are refused with the reason.
+        algorithm: a rule that is linear and the same at each step; other rules raise UserError.
         network: with fixed delays.
         lr: the learning rate.
         curvature: the largest eigenvalue of the losses' Hessian.
-        local: what an agent does by itself: plain SGD, or with momentum.
+        local: the local optimiser, SGD with or without momentum.
     """
     if not 0 < lr < math.inf:
         raise UserError(f"lr must lie above 0 and be finite, got {lr}; use for example 0.05")
@@ -81,7 +81,7 @@ def stability(
 
     at_lr = spectral_radius(checked)
     smallest, largest = _limits(radius, curvature)
-    # Where a rule evaluates gradients itself, or keeps vectors, noise enters in other ways too.
+    # If a rule evaluates gradients itself or keeps vectors, noise enters in other ways too.
     countable = not algorithm.needs and checked.starts is None
     return Stability(
         stable=at_lr < 1,
@@ -97,8 +97,8 @@ def stability(
 def spectral_radius(update: LinearUpdate) -> float:
     """Return the largest absolute eigenvalue of the companion matrix, on the states that a run can reach.
 
-    A rule that keeps vectors may conserve something, as gradient tracking the sum of its trackers: an eigenvalue of 1
-    that no run ever excites, as it starts from the right value.
+    A rule that keeps vectors may conserve a value: gradient tracking conserves the sum of its trackers. Its eigenvalue
+    of 1 does not matter, because every run starts from the right value.
     """
     matrix = companion(update).numpy()
     if update.starts is not None:
@@ -108,7 +108,7 @@ def spectral_radius(update: LinearUpdate) -> float:
 
 
 def _reached(matrix: NDArray[Any], starts: NDArray[Any]) -> NDArray[Any]:
-    """Return an orthonormal basis of all that repeated steps make of some starts."""
+    """Return an orthonormal basis of the space that repeated steps reach from the starts."""
     basis = np.zeros((len(matrix), 0))
     fresh = starts
     while basis.shape[1] < len(matrix):
@@ -116,7 +116,7 @@ def _reached(matrix: NDArray[Any], starts: NDArray[Any]) -> NDArray[Any]:
         fresh = fresh[:, sizes > NEGLIGIBLE] / sizes[sizes > NEGLIGIBLE]
         if not fresh.shape[1]:
             break
-        for _ in range(2):  # once leaves rounding errors
+        for _ in range(2):  # a single pass leaves rounding errors
             fresh = fresh - basis @ (basis.T @ fresh)
         left, sizes, _ = np.linalg.svd(fresh, full_matrices=False)
         new = left[:, sizes > NEGLIGIBLE]
@@ -141,7 +141,7 @@ def companion(update: LinearUpdate) -> Float[Tensor, "k k"]:
 
 
 def _limits(radius: Callable[[float], float], curvature: float) -> tuple[float | None, float | None]:
-    """Return the least and the largest stable rate, from a scan over twenty-four octaves and bisection at its ends."""
+    """Return the smallest and the largest stable rate: a scan over 24 octaves, then bisection at both ends."""
     rates = [rate / curvature for rate in RATES]
     stable = [radius(rate) < 1 for rate in rates]
     if not any(stable):
@@ -155,7 +155,7 @@ def _limits(radius: Callable[[float], float], curvature: float) -> tuple[float |
 
 
 def _edge(radius: Callable[[float], float], inside: float, outside: float) -> float:
-    """Return where stability ends between a stable rate and one that is not."""
+    """Return the limit of stability between a stable and an unstable rate, by bisection."""
     for _ in range(BISECTIONS):
         middle = math.sqrt(inside * outside)
         inside, outside = (middle, outside) if radius(middle) < 1 else (inside, middle)
@@ -163,22 +163,22 @@ def _edge(radius: Callable[[float], float], inside: float, outside: float) -> fl
 
 
 def _pace(radius: Callable[[float], float]) -> float | None:
-    """Return the slope of 1 - radius over eta h at 0, from two points, so that the curve's bend cancels."""
+    """Return the slope of 1 - radius over eta h at 0; two points cancel the second-order term."""
     near, far = ((1 - radius(slow)) / slow for slow in (SLOW / 2, SLOW))
     return 2 * near - far if near > 0 else None
 
 
 def injected_noise(algorithm: Algorithm, network: Network) -> tuple[float, ...]:
-    """Return, for each agent, the variance of all gradient noise that enters its state in one step, over its own.
+    """Return, for each agent, the variance of the gradient noise that enters its state per step, relative to its own.
 
-    Gradients enter linearly: x_i gets -eta sum over k, s of c_ik,s g_k(t - s) at a step, and noise of different agents
-    and steps is independent, so that the variances add up to sum c^2. For P-ASGD that is 1 + tau^2 sum_k w_ik^2.
+    Gradients enter linearly: a step adds -eta sum over k, s of c_ik,s g_k(t - s) to x_i. Noise of different agents and
+    steps is independent, so the variance is sum c^2. For P-ASGD that is 1 + tau^2 sum_k w_ik^2.
     """
     still = linearise(algorithm, network, 1.0, SLOW, check=False)
     steep = linearise(algorithm, network, 1.0, 2 * SLOW, check=False)
     agents = network.num_agents
     squares = torch.zeros(agents, dtype=torch.float64)
     for age, matrix in still.matrices.items():
-        slope = (steep.matrices[age] - matrix)[:agents, :agents] / SLOW  # what a gradient of age s adds
+        slope = (steep.matrices[age] - matrix)[:agents, :agents] / SLOW  # the coefficients of gradients of age s
         squares += slope.square().sum(dim=1)
     return tuple(round(float(value), 6) for value in squares)
