@@ -180,8 +180,8 @@ def test_an_older_run_says_why_it_has_no_seconds_and_no_ages(runs, tmp_path):
     page.write_text(make_page(make_model([record])), encoding="utf-8")
     with opened(page.as_uri()) as seen:
         button = seen.page.locator('#axis button[data-key="seconds"]')
-        assert button.is_disabled() and "before rows held their seconds" in button.get_attribute("title")
-        assert "train it anew" in seen.page.locator("#no-ages").inner_text()
+        assert button.is_disabled() and "without seconds" in button.get_attribute("title")
+        assert "train it again" in seen.page.locator("#no-ages").inner_text()
         assert not seen.page.locator("#ages").is_visible()
         assert {"late links", "agents"} <= set(
             seen.page.eval_on_selector("#network", "plot => plot.data.map(trace => trace.name)")

@@ -65,7 +65,7 @@ def test_a_run_without_seconds_and_ages_takes_the_axis_away_and_says_why(compare
     why = {axis["key"]: axis["why"] for axis in model["axes"]}
     assert why.pop("seconds").startswith("pc-1 ") and set(why.values()) == {None}
     (old,) = [run for run in model["runs"] if run["name"] == "pc-1"]
-    assert old["mean_ages"] is old["link_ages"] is None and "train it anew" in old["no_ages"]
+    assert old["mean_ages"] is old["link_ages"] is None and "train it again" in old["no_ages"]
 
 
 def test_rows_of_processes_are_read_with_a_value_for_each_agent(compared):

@@ -1,4 +1,4 @@
-"""The charts over time: a curve and a band for each setting, and its places on every axis."""
+"""The line charts: a curve and a band for each setting, over every x axis."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from gossamer.report.runs import QUANTITIES, Curve, LabelledRun, as_list, fold, 
 
 @dataclass(frozen=True)
 class Axis:
-    """What charts can be drawn over: where a row of metrics lies on it, and why it may lie nowhere."""
+    """An x axis of the charts: the place of a row of metrics on it, and why a run may lack it."""
 
     key: str
     title: str
@@ -30,7 +30,7 @@ AXES = (
     Axis("epochs", "Epochs", "Epochs", lambda row: row["epoch"]),
     Axis(
         *("seconds", "Seconds of training", "Seconds", lambda row: mean(as_list(row.get("seconds")))),
-        lacking="was written before rows held their seconds; train it anew",
+        lacking="was written by an older version, without seconds; train it again",
     ),
     Axis(
         *("megabytes", "Megabytes sent by all agents", "MB sent", _megabytes),
@@ -38,21 +38,21 @@ AXES = (
     ),
 )
 
-MOST_CLUSTERS = 16  # with a curve each; of more, all agents have one
-MOST_POINTS = 1500  # of a curve: more than a screen has columns
+MOST_CLUSTERS = 16  # with one curve each; with more clusters all agents share one curve
+MOST_POINTS = 1500  # per curve: more than a screen has columns
 
 CHARTS = {
     "accuracy": "Mean over the agents",
     "loss": "Mean over the agents",
     "consensus": "Mean over the agents",
-    "predict": "Of the steps with a choice; the rest clips",
-    "message_age": "Mean over the messages that agents held, current ones as 0",
-    "bytes_sent": "All agents together",
+    "predict": "Share of the steps with a choice; the others clip",
+    "message_age": "Mean over all messages held; a current one has age 0",
+    "bytes_sent": "Sum over the agents",
 }
 
 
 def axes_of(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
-    """Return the axes; one that a run cannot be drawn on says why."""
+    """Return the axes; an axis that some run lacks says why."""
     made = []
     for axis in AXES:
         without = [run.name for run in runs if any(axis.place(row) is None for row in run.rows)]
@@ -63,12 +63,12 @@ def axes_of(runs: Sequence[RunRecord]) -> list[dict[str, Any]]:
 
 
 def places(rows: Sequence[MetricsRow]) -> dict[str, list[float | int | None]]:
-    """Return where the rows of one run lie on each axis."""
+    """Return the places of the rows of one run on each axis."""
     return {axis.key: tidy_all(axis.place(row) for row in rows) for axis in AXES}
 
 
 def as_runs(runs: Sequence[RunRecord], settings: Sequence[RunGroup]) -> list[LabelledRun]:
-    """Return the runs as the folding of seeds takes them, with the label of their setting."""
+    """Return the runs with the label of their setting, as `fold` takes them."""
     return [
         LabelledRun(setting.label, int(runs[k].values["seed"]), {"status": "finished", **runs[k].summary}, runs[k].rows)
         for setting in settings
@@ -78,7 +78,7 @@ def as_runs(runs: Sequence[RunRecord], settings: Sequence[RunGroup]) -> list[Lab
 
 
 def by_cluster(runs: Sequence[RunRecord], settings: Sequence[RunGroup]) -> list[LabelledRun]:
-    """Return a run for each cluster that chose between predicting and clipping, with nothing but its share of it."""
+    """Return a run for each cluster that chose between predicting and clipping; its rows hold only that share."""
     parts = []
     for setting in settings:
         for k in setting.members:
@@ -96,7 +96,7 @@ def by_cluster(runs: Sequence[RunRecord], settings: Sequence[RunGroup]) -> list[
 
 
 def _telling_clusters(run: RunRecord) -> tuple[tuple[int, ...], ...]:
-    """Return the clusters, or all agents as one where there are none, each is alone in its own, or they are many."""
+    """Return the clusters; all agents as one if there are none, too many, or each agent is a cluster."""
     clusters, n = run.network.clusters or (), run.network.num_agents
     return clusters if 1 < len(clusters) < n and len(clusters) <= MOST_CLUSTERS else (tuple(range(n)),)
 
@@ -131,7 +131,7 @@ def charts_of(runs: Sequence[RunRecord], settings: Sequence[RunGroup]) -> list[d
 
 
 def _places_by_step(histories: Sequence[Sequence[MetricsRow]]) -> dict[int, dict[str, float | None]]:
-    """Return where each step lies on every axis: the mean over the seeds that have it."""
+    """Return the place of each step on every axis: the mean over the seeds that have the step."""
     rows: dict[int, list[MetricsRow]] = {}
     for history in histories:
         for row in history:

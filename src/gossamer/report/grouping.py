@@ -1,4 +1,4 @@
-"""Runs that differ in their seed alone as one setting: its label, its configuration, the command that repeats it."""
+"""Groups runs that differ only in their seed: the label of a group, its configuration, the command that repeats it."""
 
 import dataclasses
 import hashlib
@@ -18,7 +18,7 @@ from gossamer.tasks import TASKS
 
 _APART = IGNORED["seeds"]
 
-# Looked at first when settings are to be told apart, after the algorithm and its options.
+# After the algorithm and its options, these keys are the first to distinguish settings.
 COMMON = ("network", "delay", "loss", "lr", "partition", "task", "model", "momentum", "batch", "epochs")
 PROCESS_KEYS = tuple(
     field.name for field in dataclasses.fields(ProcessSettings) if field.name not in ("max_restarts", "record")
@@ -27,15 +27,15 @@ PROCESS_KEYS = tuple(
 
 @dataclass
 class RunGroup:
-    """Runs of the same configuration but for the seed."""
+    """Runs with the same configuration except for the seed."""
 
     values: dict[str, Any]
     label: str = ""
-    members: list[int] = field(default_factory=list)  # their places among all runs
+    members: list[int] = field(default_factory=list)  # indices among all runs
 
 
 def settings_of(runs: Sequence[RunRecord]) -> list[RunGroup]:
-    """Group the runs, in the order in which their settings first appear, and name each group by what sets it apart."""
+    """Group the runs in the order of their settings, and label each group by its differences."""
     found: dict[str, RunGroup] = {}
     for place, run in enumerate(runs):
         values = configuration(run)
@@ -49,7 +49,7 @@ def settings_of(runs: Sequence[RunRecord]) -> list[RunGroup]:
 
 
 def configuration(run: RunRecord) -> dict[str, Any]:
-    """Return all that the run was told, settings first; files are told apart by what is in them."""
+    """Return all settings and options of a run; a file is identified by its content."""
     known = {name: run.values.get(name) for name in SETTING_NAMES}
     options = {name: value for name, value in run.values.items() if name not in SETTING_NAMES}
     engine: dict[str, Any] = {"engine": "simulator"}
@@ -61,7 +61,7 @@ def configuration(run: RunRecord) -> dict[str, Any]:
 
 
 def _by_content(spec: Any) -> Any:
-    """Return 'file:network.json (1a2b3c)' for a specification that names a file."""
+    """Return 'file:network.json (1a2b3c)', with a hash of the content, for a specification that names a file."""
     kind, _, rest = str(spec).partition(":")
     if kind not in ("file", "trace", "matrix") or not Path(rest).is_file():
         return spec
@@ -69,7 +69,7 @@ def _by_content(spec: Any) -> Any:
 
 
 def _telling(settings: list[RunGroup]) -> list[str]:
-    """Return the keys, beside the algorithm, that tell all settings apart, none of them in vain."""
+    """Return the fewest keys that, with the algorithm, distinguish all settings."""
     keys = dict.fromkeys(name for setting in settings for name in setting.values)
     options = [name for name in keys if name not in SETTING_NAMES and name not in PROCESS_KEYS]
     chosen: list[str] = []
@@ -84,7 +84,7 @@ def _telling(settings: list[RunGroup]) -> list[str]:
 
 
 def _label(setting: RunGroup, settings: list[RunGroup], telling: list[str]) -> str:
-    """Return the algorithm and what tells it apart; an option only where the same algorithm has another value."""
+    """Return the algorithm and the values that differ; an option counts only among runs of the same algorithm."""
     kin = [other for other in settings if other.values["algorithm"] == setting.values["algorithm"]]
     words = [str(setting.values["algorithm"])]
     for name in telling:
@@ -95,7 +95,7 @@ def _label(setting: RunGroup, settings: list[RunGroup], telling: list[str]) -> s
 
 
 def text_of(value: Any) -> str:
-    """Return a value as it is written in a table."""
+    """Return a value as text for a table."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -104,10 +104,10 @@ def text_of(value: Any) -> str:
 
 
 def configuration_table(runs: Sequence[RunRecord], settings: Sequence[RunGroup]) -> list[dict[str, Any]]:
-    """Return a row for each key: its value in every setting, and whether they differ."""
+    """Return a row for each key: its value in every setting, and whether the values differ."""
     rows = []
     for name in dict.fromkeys(name for setting in settings for name in setting.values):
-        if name in _APART:  # all that the seeds have
+        if name in _APART:  # the seeds: list all values
             held = [list(dict.fromkeys(text_of(runs[k].values.get(name)) for k in s.members)) for s in settings]
             values = [", ".join(each) for each in held]
         else:
@@ -117,7 +117,7 @@ def configuration_table(runs: Sequence[RunRecord], settings: Sequence[RunGroup])
 
 
 def commands_of(runs: Sequence[RunRecord], setting: RunGroup) -> dict[str, Any]:
-    """Return the command that repeats the first run of a setting, or why there is none, and the other seeds."""
+    """Return the command that repeats the first run of a setting, or a note if there is none, and the other seeds."""
     first = runs[setting.members[0]]
     seeds = [runs[place].values["seed"] for place in setting.members[1:]]
     task = str(first.values["task"])
@@ -131,7 +131,7 @@ def commands_of(runs: Sequence[RunRecord], setting: RunGroup) -> dict[str, Any]:
     return {"command": command, "note": note, "other_seeds": seeds}
 
 
-# Told even where they are the defaults: what a run is about.
+# Part of the command even with their default values.
 _ALWAYS = ("algorithm", "network", "delay", "task", "model", "lr", "epochs", "batch", "seed")
 
 
@@ -145,7 +145,7 @@ def train_command(values: Mapping[str, Any]) -> str:
 
 
 def repeat_command(settings: Settings, processes: ProcessSettings | None = None) -> str:
-    """Return the command that repeats a run: what it is about, and whatever else differs from the defaults."""
+    """Return the command that repeats a run: the main settings, and all others that differ from the defaults."""
     if settings.clusters is not None and _has_clusters_of_its_own(settings):
         settings = dataclasses.replace(settings, clusters=None)
     values = {name: getattr(settings, name) for name in (*_ALWAYS, *SETTING_NAMES)}

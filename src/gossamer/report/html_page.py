@@ -1,4 +1,4 @@
-"""The page: markup, style, scripts, plotly and the view model in one file that needs nothing else."""
+"""The report page: markup, style, scripts, plotly and the data in one HTML file."""
 
 import html
 import importlib.resources
@@ -10,28 +10,28 @@ from typing import Any
 from gossamer.errors import UserError
 from gossamer.state.checkpoint import write_bytes
 
-MARKER = "<!-- written by gossamer report -->"  # a file with it may be written over
+MARKER = "<!-- written by gossamer report -->"  # a file with this line may be overwritten
 SCRIPTS = ("format.js", "charts.js", "network.js", "agents.js", "tables.js", "app.js")
-# Nothing is loaded from anywhere: the browser itself refuses it.
+# The browser refuses to load anything from elsewhere.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 
 
-def asset(name: str) -> str:
-    """Return a file of the page's own."""
-    return (importlib.resources.files("gossamer.report") / "assets" / name).read_text(encoding="utf-8")
+def asset(name: str, package: str = "gossamer.report") -> str:
+    """Return the text of a file in the `assets` folder of a package."""
+    return (importlib.resources.files(package) / "assets" / name).read_text(encoding="utf-8")
 
 
 def plotly_script() -> str:
-    """Return plotly's JavaScript, which its Python package brings along."""
+    """Return plotly's JavaScript, which is part of its Python package."""
     try:
-        from plotly.offline import get_plotlyjs  # slow to import, and only reports want it
+        from plotly.offline import get_plotlyjs  # slow to import, and only reports need it
     except ImportError:
         raise UserError("the page needs plotly, which is not installed; pip install plotly") from None
     return str(get_plotlyjs())
 
 
 def make_page(model: dict[str, Any], *, live_script: str = "", live_style: str = "", policy: str = POLICY) -> str:
-    """Return the whole page as HTML; one that is updated adds a script and a style, and the policy that it needs."""
+    """Return the page as HTML; a live page adds a script, a style and its content security policy."""
     scripts = "\n".join(asset(name) for name in SCRIPTS)
     parts = {
         "POLICY": policy,
@@ -43,24 +43,24 @@ def make_page(model: dict[str, Any], *, live_script: str = "", live_style: str =
         "SCRIPTS": _inside_script(scripts),
         "LIVE": _inside_script(live_script),
     }
-    # Not one after the other: a part may hold another's name.
+    # In one pass, because a part may contain the placeholder of another.
     pieces = asset("page.html").split("@@")
     return "".join(parts[piece] if place % 2 else piece for place, piece in enumerate(pieces))
 
 
 def _inside_script(text: str) -> str:
-    """Return a script in which nothing ends the element that it is in."""
+    """Return a script without `</script`, which would end its element."""
     return re.sub("</(?=script)", r"<\\/", text, flags=re.IGNORECASE)
 
 
 def _json(model: dict[str, Any]) -> str:
-    """Return the model as JSON without a <, which begins all that could end its element."""
+    """Return the model as JSON without `<`, which could end its element."""
     text = json.dumps(model, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c")
 
 
 def check_writable(path: Path) -> None:
-    """Refuse to write over a file that is not a report, and into a folder that does not exist."""
+    """Refuse to overwrite a file that is not a report, and a folder that does not exist."""
     if path.is_dir():
         raise UserError(f"'{path}' is a folder; give the name of a file, as -o {path / 'report.html'}")
     if not path.parent.is_dir():
@@ -72,6 +72,6 @@ def check_writable(path: Path) -> None:
 
 
 def write_page(path: Path, model: dict[str, Any]) -> None:
-    """Write the page in one piece, over an older report at most."""
+    """Write the page in one piece; it may replace an older report."""
     check_writable(path)
     write_bytes(path, make_page(model).encode("utf-8"), "make room, or choose another -o")

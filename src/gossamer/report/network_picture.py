@@ -1,4 +1,4 @@
-"""A network's picture: where each agent is drawn, the captions, and the picture as HTML for notebooks."""
+"""The picture of a network: the layout, the captions, and the picture as HTML for notebooks."""
 
 import math
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from gossamer.network.delay import Scaled
 from gossamer.network.network import Network
 from gossamer.shapes import Bool, Tensor
 
-Points = NDArray[np.float64]  # [n, 2]; agents next to each other are about 1 apart
+Points = NDArray[np.float64]  # [n, 2]; neighbouring agents are about 1 apart
 
 
 @dataclass(frozen=True, eq=False)
 class NetworkLayout:
-    """A place for each agent, and the circle around each cluster; no circles when clusters tell nothing."""
+    """A place for each agent, and a circle around each cluster; no circles without real clusters."""
 
     places: Points
     centres: Points
@@ -25,7 +25,7 @@ class NetworkLayout:
 
     @property
     def corners(self) -> tuple[Points, Points]:
-        """The lower left and the upper right corner of everything, with a margin."""
+        """The lower left and the upper right corner, with a margin."""
         reach = np.array(self.radii)[:, None]
         low = np.concatenate([self.places - 0.4, self.centres - reach])
         high = np.concatenate([self.places + 0.4, self.centres + reach])
@@ -38,26 +38,26 @@ class NetworkLayout:
         return float(high[0] - low[0]), float(high[1] - low[1])
 
     def upright(self) -> "NetworkLayout":
-        """Return the same, turned by a quarter when it is clearly wider than high."""
+        """Return the layout, rotated by a quarter turn if it is clearly wider than high."""
         if self.size[0] <= 1.1 * self.size[1]:
             return self
         return NetworkLayout(_turned(self.places), _turned(self.centres), self.radii)
 
 
 def lay_out(network: Network) -> NetworkLayout:
-    """Place the agents of each cluster on a circle of their own when there are clusters, or all of them."""
+    """Place the agents of each cluster on a circle of their own; without clusters see `_without_clusters`."""
     clusters = network.clusters or ()
     if not 1 < len(clusters) < network.num_agents:
         return NetworkLayout(_without_clusters(network), np.zeros((0, 2)), ())
     radii = tuple(_radius(len(members)) + 0.55 for members in clusters)
-    # The widest pair of neighbours sets the distance of all.
+    # The widest pair of adjacent clusters sets all distances.
     apart = max(radii[index - 1] + radii[index] for index in range(len(radii))) + 0.8
     half_turn = math.pi / len(clusters) if len(clusters) % 2 == 0 else 0.0
     centres = apart * _circle(len(clusters), math.pi / 2 + half_turn)
     places = np.zeros((network.num_agents, 2))
     for members, centre in zip(clusters, centres, strict=True):
-        # A gap faces the middle, so that links to the agents at the back pass between those at the front.
-        # With an even number those at the back are in line with those at the front but for a small twist.
+        # A gap faces the centre, so links to the outer agents pass between the inner ones. An even number of agents
+        # would stand in line with the centre, so their circle is rotated a little.
         count = len(members)
         inwards = math.atan2(-centre[1], -centre[0])
         twist = 0.13 if count % 2 == 0 else 0.0
@@ -73,7 +73,7 @@ def late_links(network: Network) -> Bool[Tensor, "n n"]:
 
 
 def late_label(network: Network) -> str:
-    """Say how late the late links are."""
+    """Return the caption of the late links."""
     delay = network.delay.spec()
     unit = "epochs" if isinstance(network.delay, Scaled) else "steps"
     delay = f"{delay} {unit}" if delay.isdecimal() else short(delay)
@@ -81,7 +81,7 @@ def late_label(network: Network) -> str:
 
 
 def network_title(network: Network) -> str:
-    """Say how many agents there are, and in which clusters."""
+    """Return the caption of a network: its agents and clusters."""
     agents = "1 agent" if network.num_agents == 1 else f"{network.num_agents} agents"
     sizes = [str(len(members)) for members in network.clusters or ()]
     if 1 < len(sizes) < network.num_agents:
@@ -90,18 +90,18 @@ def network_title(network: Network) -> str:
 
 
 def short(text: str) -> str:
-    """Cut the folders off a specification that names a file."""
+    """Remove the folders from a specification that names a file."""
     kind, colon, rest = text.partition(":")
     return f"{kind}{colon}{Path(rest).name}" if "/" in rest else text
 
 
 def _without_clusters(network: Network) -> Points:
-    """Return a bent grid for a torus, the hub in the middle of a star, and otherwise a circle."""
+    """Return a curved grid for a torus, a hub and a circle for a star, and otherwise a circle."""
     num_agents, (kind, _, size) = network.num_agents, network.spec.partition(":")
     if kind == "torus":
         rows, columns = (int(number) for number in size.split("x"))
         row, column = np.divmod(np.arange(num_agents), columns)
-        # Rows and columns are bows, so that the link that closes one hides none of its other links.
+        # Rows and columns are curved, so the link that closes one does not hide the others.
         x = column + 0.5 * (2 * row / (rows - 1) - 1) ** 2
         y = -row + 0.5 * (2 * column / (columns - 1) - 1) ** 2
         return 1.2 * np.stack([x, y], axis=1)
@@ -112,12 +112,12 @@ def _without_clusters(network: Network) -> Points:
 
 
 def _radius(count: int) -> float:
-    """Return the radius of the circle on which so many points are 1 apart."""
+    """Return the radius of the circle on which `count` points are 1 apart."""
     return 0.0 if count == 1 else 0.5 / math.sin(math.pi / count)
 
 
 def _circle(count: int, start: float = math.pi / 2) -> Points:
-    """Return points on a circle, clockwise from an angle, at a distance of 1 from one to the next."""
+    """Return points on a circle, 1 apart, clockwise from an angle."""
     angles = start - 2 * math.pi * np.arange(count) / count
     return _radius(count) * np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
@@ -129,12 +129,12 @@ def _turned(points: Points) -> Points:
 # Paul Tol's "light" scheme: colour-blind-safe, and pale enough for black numbers.
 FILLS = ("#77AADD", "#EE8866", "#EEDD88", "#44BB99", "#FFAABB", "#99DDFF", "#BBCC33", "#DDDDDD")
 LATE = "#D55E00"
-WIDTH, HEIGHT = 420.0, 300.0  # pixels at most
-MOST_LINKS = 4000  # of which each is drawn; more would be a blot, and megabytes in the notebook
+WIDTH, HEIGHT = 420.0, 300.0  # largest size in pixels
+MOST_LINKS = 4000  # a network with more links has no picture: it would be unreadable and take megabytes
 
 
 def to_html(network: Network) -> str:
-    """Return a picture, reliable links solid and late ones dashed, above a line of text."""
+    """Return a picture, reliable links solid and late links dashed, above a line of text."""
     late = late_links(network)
     count = int(late.triu().sum())
     words = [network_title(network), f"{network.num_links - count} reliable links"]
@@ -160,7 +160,7 @@ def _svg(network: Network, late: Bool[Tensor, "n n"]) -> str:
     for agent, (x, y) in enumerate(layout.places.tolist()):
         fill = FILLS[int(network.cluster_of[agent]) % len(FILLS) if layout.radii else 0]
         parts.append(f'<circle cx="{x:.2f}" cy="{-y:.2f}" r="0.3" fill="{fill}" stroke="#333" stroke-width="0.03"/>')
-        if scale >= 12:  # or nobody could read it
+        if scale >= 12:  # smaller numbers are unreadable
             parts.append(
                 f'<text x="{x:.2f}" y="{-y + 0.1:.2f}" font-size="0.3" text-anchor="middle" fill="#000">{agent}</text>'
             )

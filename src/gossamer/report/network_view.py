@@ -1,4 +1,4 @@
-"""The network as the page draws it: where agents and clusters are, which links are late, and how old messages were."""
+"""The network as data for the page: places of agents and clusters, late links, and ages of messages."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,13 +8,13 @@ from gossamer.report.network_picture import late_label, late_links, lay_out, net
 from gossamer.report.read_runs import RunRecord
 from gossamer.report.runs import tidy
 
-MOST_LINKS = 3000  # more are a grey cloud, and slow
+MOST_LINKS = 3000  # more are unreadable and slow
 
 Ages = list[list[float | int | None]]
 
 
 def drawing_of(network: Network) -> dict[str, Any]:
-    """Return agents, clusters and links, each link with the delay that the network declares for it."""
+    """Return agents, clusters and links, each link with its declared delay."""
     layout = lay_out(network)
     late, delays = late_links(network), _declared(network)
     pairs = network.links.triu().nonzero().tolist()
@@ -35,7 +35,7 @@ def drawing_of(network: Network) -> dict[str, Any]:
 
 
 def _declared(network: Network) -> Any:
-    """Return a function of two agents: the longest delay to be expected between them."""
+    """Return a function of two agents: the expected longest delay between them."""
     matrix = network.delay.matrix.tolist() if isinstance(network.delay, PerLink) else None
     late = network.late_links.tolist()
 
@@ -48,7 +48,7 @@ def _declared(network: Network) -> Any:
 
 
 def drawings_of(runs: Sequence[RunRecord]) -> tuple[list[dict[str, Any]], list[int]]:
-    """Return every different network once, and which of them each run has."""
+    """Return each distinct network once, and the index of each run's network."""
     drawings: list[dict[str, Any]] = []
     numbers = []
     for run in runs:
@@ -60,13 +60,13 @@ def drawings_of(runs: Sequence[RunRecord]) -> tuple[list[dict[str, Any]], list[i
 
 
 def latest_ages(run: RunRecord) -> Ages | None:
-    """Return the mean age of what each agent (row) held of each other one in the last interval, or None."""
+    """Return the mean age of the messages that each agent (row) held of each other agent in the last interval."""
     held = [row["ages"] for row in run.rows if row.get("ages") is not None]
     return [[tidy(age) for age in ages] for ages in held[-1]] if held else None
 
 
 def mean_ages(run: RunRecord) -> Ages | None:
-    """Return the same over the whole run: every interval counts with its iterations."""
+    """Return the same over the whole run, each interval weighted by its iterations."""
     n = run.network.num_agents
     sums, weights = [[0.0] * n for _ in range(n)], [[0] * n for _ in range(n)]
     before, found = 0, False

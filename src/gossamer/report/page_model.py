@@ -1,4 +1,4 @@
-"""Everything that the page shows, as one dict that can be written as JSON; the page only draws it."""
+"""The data of the report page as one dict for JSON."""
 
 import statistics
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from gossamer.report.runs import ORDERLY, QUANTITIES, as_list, mean, short, thin
 from gossamer.report.style import COLOURS, DASHES, FILLS, MARKERS
 from gossamer.version import __version__
 
-# The curves of single agents are thinned to so many rows, and further where there are many agents or runs.
+# Curves of single agents keep at most this many rows, and fewer with many agents or runs.
 MOST_ROWS, FEWEST_ROWS, NUMBERS_OF_A_RUN, NUMBERS_OF_ALL = 300, 20, 40_000, 600_000
 MOST_NAMES = 5  # of algorithms in the heading
 OF_AGENTS = ("accuracy", "loss", "consensus", "predict", "bytes_sent", "train_loss")
@@ -21,28 +21,28 @@ SYMBOLS = dict(
     zip("osD^vPX*", ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star"), strict=True)
 )
 
-# Of the table of runs: key, heading, digits after the point (None for text), and what it means.
+# The table of runs: key, heading, digits after the point (None for text), meaning.
 COLUMNS: tuple[tuple[str, str, int | None, str], ...] = (
     ("name", "Run", None, "the run's folder"),
-    ("setting", "Setting", None, "what sets it apart from the others"),
+    ("setting", "Setting", None, "its differences from the other settings"),
     ("seed", "Seed", 0, ""),
-    ("status", "Status", None, "how it ended"),
+    ("status", "Status", None, "how the run ended"),
     ("accuracy", "Accuracy %", 2, "mean over agents at the last evaluation"),
     ("worst", "Worst %", 2, "the least accurate agent at the last evaluation"),
-    ("best", "Best %", 2, "the best mean over agents at any evaluation"),
+    ("best", "Best %", 2, "the highest mean over agents at any evaluation"),
     ("average", "Average %", 2, "accuracy of the average of all models"),
     ("loss", "Loss", 4, "mean test loss over agents"),
     ("consensus", "Distance", 4, "mean distance of an agent from the average model"),
-    ("predict", "Predicts %", 1, "share of predicting in the steps that had a choice"),
-    ("age", "Age", 2, "mean age of the messages that agents held, in iterations"),
-    ("sent", "MB sent", 1, "by all agents"),
-    ("seconds", "Seconds", 1, "of training"),
+    ("predict", "Predicts %", 1, "share of predicting in the steps with a choice"),
+    ("age", "Age", 2, "mean age of the messages held, in iterations"),
+    ("sent", "MB sent", 1, "sum over the agents"),
+    ("seconds", "Seconds", 1, "training time"),
     ("iterations", "Iterations", 0, ""),
 )
 
 
 def make_model(runs: Sequence[RunRecord], warnings: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the view model of these runs, which may still be going on; `warnings` tell of those left out."""
+    """Return the data of the page for these runs, finished or not; `warnings` name the runs left out."""
     settings = settings_of(runs)
     drawings, numbers = drawings_of(runs)
     owner = {k: number for number, setting in enumerate(settings) for k in setting.members}
@@ -79,7 +79,7 @@ def _setting(runs: Sequence[RunRecord], setting: RunGroup, number: int) -> dict[
 
 
 def _table_row(run: RunRecord, label: str) -> dict[str, Any]:
-    """Return the cells of a run, from its last row where it has no summary yet."""
+    """Return the cells of a run; without a summary they come from its last row."""
     last: MetricsRow = run.rows[-1] if run.rows else {}
     accuracy = as_list(last.get("accuracy"))
     predict = run.summary.get("predict_fraction", mean(as_list(last.get("predict"))))
@@ -108,7 +108,7 @@ def _percent(share: float | int | None) -> float | None:
 
 
 def _detail(run: RunRecord, num_runs: int) -> dict[str, Any]:
-    """Return what is looked at run by run: its agents' curves and the ages of its messages."""
+    """Return the details of one run: the curves of its agents and the ages of its messages."""
     numbers = min(NUMBERS_OF_A_RUN, NUMBERS_OF_ALL // num_runs) // run.network.num_agents
     kept = [run.rows[k] for k in thinned(len(run.rows), min(MOST_ROWS, max(FEWEST_ROWS, numbers)))]
     agents = {}
@@ -135,12 +135,12 @@ def _scaled(value: float | int | None, factor: float) -> float | None:
 
 def _why_no_ages(run: RunRecord) -> str:
     if any("ages" in row for row in run.rows):
-        return "This run kept no ages agent by agent: it has more than 128 agents, or nothing has arrived yet."
-    return "This run was written before ages were kept agent by agent; train it anew to see them."
+        return "This run has no ages per agent: it has more than 128 agents, or no message has arrived yet."
+    return "This run was written by an older version, without ages per agent; train it again to see them."
 
 
 def _header(runs: Sequence[RunRecord], settings: Sequence[RunGroup], rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Say in a few words what ran and what came of it."""
+    """Return the title and the main facts of the page."""
     networks, delays = _different(runs, "network"), _different(runs, "delay")
     place = f"on {short(networks[0])}" if len(networks) == 1 else f"on {len(networks)} networks"
     delay = f"delay {short(delays[0])}" if len(delays) == 1 else f"{len(delays)} delays"
@@ -162,7 +162,7 @@ def _header(runs: Sequence[RunRecord], settings: Sequence[RunGroup], rows: Seque
 
 
 def _delay_text(run: RunRecord) -> str:
-    """Return the delay with its unit where it is a plain number."""
+    """Return the delay, with its unit if it is a number."""
     delay = short(text_of(run.values.get("delay")))
     return (
         f"{delay} {run.values.get('delay_unit', 'step')}{'' if delay == '1' else 's'}" if delay.isdecimal() else delay

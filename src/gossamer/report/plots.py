@@ -1,6 +1,6 @@
-"""Pictures for reports: curves over the iterations, the network, both side by side, and the ranking.
+"""Figures: curves over the iterations, the network, an overview of both, and the ranking.
 
-Figures are made without pyplot: no window opens, and the caller's backend and open figures stay as they are.
+Figures do not use pyplot: no window opens, and the caller's backend and open figures do not change.
 """
 
 import io
@@ -48,7 +48,7 @@ from gossamer.shapes import Bool, Tensor
 
 
 class Picture(Figure):
-    """A figure that a notebook shows by itself, without pyplot."""
+    """A figure that a notebook shows without pyplot."""
 
     def _repr_png_(self) -> bytes:
         file = io.BytesIO()
@@ -56,7 +56,7 @@ class Picture(Figure):
         return file.getvalue()
 
 
-PICTURES = ("accuracy", "loss", "consensus", "predict")  # the curves among what write_plots writes
+PICTURES = ("accuracy", "loss", "consensus", "predict")  # the curves that write_plots writes
 
 
 @styled
@@ -66,7 +66,7 @@ def draw_curves(runs: Sequence[LabelledRun], quantity: str) -> Figure:
         raise unknown_name("quantity", quantity, QUANTITIES)
     check_drawable(runs)
     if quantity == "predict" and not has_predict(runs):
-        raise UserError("no run has a predict share; give a run of an algorithm that has one, such as pc-asgd")
+        raise UserError("no run has a predict share; give a run of an algorithm that predicts, such as pc-asgd")
     figure = Picture(figsize=(8, 4.6), dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
     handles = _curves_on(axes, runs, quantity)
@@ -82,7 +82,7 @@ def draw_curves(runs: Sequence[LabelledRun], quantity: str) -> Figure:
 
 @styled
 def draw_quantities(runs: Sequence[LabelledRun]) -> Figure:
-    """Draw accuracy, loss, consensus distance and, where a run has one, predict share, side by side."""
+    """Draw accuracy, loss, consensus distance and, if a run has it, predict share, side by side."""
     check_drawable(runs)
     names = ["accuracy", "loss", "consensus", *(["predict"] if has_predict(runs) else [])]
     rows, columns = (2, 2) if len(names) == 4 else (1, 3)
@@ -100,7 +100,7 @@ def draw_quantities(runs: Sequence[LabelledRun]) -> Figure:
 
 @styled
 def draw_network(network: Network) -> Figure:
-    """Draw agents as circles, the clusters apart, reliable links solid and late ones dashed."""
+    """Draw agents as circles in their clusters, reliable links solid and late links dashed."""
     layout = lay_out(network)
     width, height = layout.size
     inch = min(6.2 / width, 5.2 / height, 1.1)  # the length of 1 in the layout
@@ -115,7 +115,7 @@ def draw_network(network: Network) -> Figure:
 
 @styled
 def draw_overview(runs: Sequence[LabelledRun], network: Network) -> Figure:
-    """Draw the network at the left, and accuracy, consensus distance and predict share at the right."""
+    """Draw the network on the left; accuracy, consensus distance and predict share on the right."""
     check_drawable(runs)
     common = conditions(runs)
     figure = Picture(figsize=(11.4, 5.8), dpi=OVERVIEW_DPI, layout="constrained")
@@ -134,7 +134,7 @@ def draw_overview(runs: Sequence[LabelledRun], network: Network) -> Figure:
         if row < rows - 1:
             axes.set_xlabel("")
     longest = max(len(str(handle.get_label())) for handle in handles)
-    columns = max(1, min(4, len(handles), int(11 / (0.7 + 0.09 * longest))))  # what 11 inches hold
+    columns = max(1, min(4, len(handles), int(11 / (0.7 + 0.09 * longest))))  # as many as fit into 11 inches
     figure.legend(handles=handles, loc="outside lower center", ncols=columns)
     number = len(labels_of(runs))
     algorithms = f"{number} algorithms" if number > 1 else handles[0].get_label()
@@ -145,7 +145,7 @@ def draw_overview(runs: Sequence[LabelledRun], network: Network) -> Figure:
 def write_plots(folder: Path, runs: Sequence[LabelledRun], network: Network) -> list[Path]:
     """Write accuracy, loss, consensus, predict, ranking, network and overview as PNG, and return the paths.
 
-    predict.png is left out when no run has a predict share.
+    Without a predict share there is no predict.png.
     """
     check_drawable(runs)
     names = [name for name in PICTURES if name != "predict" or has_predict(runs)]
@@ -161,7 +161,7 @@ def write_plots(folder: Path, runs: Sequence[LabelledRun], network: Network) -> 
 
 
 def _curves_on(axes: Axes, runs: Sequence[LabelledRun], name: str) -> list[Line2D]:
-    """Draw the curves, and return handles for a legend: of every label when there is nothing to draw."""
+    """Draw the curves and return handles for the legend; with nothing to draw, of every label."""
     curves = fold(runs, name)
     drawn = [curve for curve in curves if len(curve.steps)]
     axes.set_title(QUANTITIES[name].title)
@@ -186,7 +186,7 @@ def _curves_on(axes: Axes, runs: Sequence[LabelledRun], name: str) -> list[Line2
     for curve in drawn:
         line = _line(curve, _legend_label(curve, low, high, QUANTITIES[name].unit))
         every = max(1, len(curve.steps) // 8)
-        # About eight markers a curve, at other iterations for each.
+        # About eight markers per curve, at different iterations for each curve.
         line.set_markevery(list(range(curve.order * every // len(curves), len(curve.steps), every)))
         axes.add_line(line)
         axes.fill_between(curve.steps, curve.low, curve.high, color=line.get_color(), alpha=0.13, linewidth=0)
@@ -214,7 +214,7 @@ def _line(curve: Curve, label: str) -> Line2D:
 
 
 def _legend_label(curve: Curve, low: float, high: float, unit: str) -> str:
-    """Return the label, with what the axes do not show of the curve."""
+    """Return the label, with a note on what lies outside the axes."""
     notes = []
     if curve.num_diverged:
         share = "" if curve.num_seeds == 1 else f"{curve.num_diverged} of {curve.num_seeds} "
@@ -225,7 +225,7 @@ def _legend_label(curve: Curve, low: float, high: float, unit: str) -> str:
 
 
 def _network_on(axes: Axes, network: Network, layout: NetworkLayout, inch: float) -> list[Line2D]:
-    """Draw a network in which a length of 1 is so many inches, and return handles for a legend."""
+    """Draw a network at a scale of `inch` per length 1, and return handles for the legend."""
     low, high = layout.corners
     axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), aspect="equal")
     axes.axis("off")
@@ -247,7 +247,7 @@ def _network_on(axes: Axes, network: Network, layout: NetworkLayout, inch: float
 def _links_on(
     axes: Axes, layout: NetworkLayout, links: Bool[Tensor, "n n"], label: str, colour: str, dashes: Dashes, width: float
 ) -> list[Line2D]:
-    """Draw links, and return a handle for a legend unless there are none."""
+    """Draw links, and return a handle for the legend if there are any."""
     pairs = links.triu().nonzero().tolist()
     if not pairs:
         return []
@@ -259,7 +259,7 @@ def _links_on(
 
 @styled
 def draw_ranking(runs: Sequence[LabelledRun]) -> Figure:
-    """Draw the last accuracies of each label: a dot a seed, a bar at the mean; crosses ended early."""
+    """Draw the final accuracies of each label: a dot per seed, a bar at the mean, a cross if the run ended early."""
     check_drawable(runs)
     ends = {label: [run for run in runs if run.label == label] for label in labels_of(runs)}
     means = {label: statistics.fmean(_accuracy(run) for run in of_label) for label, of_label in ends.items()}
@@ -275,10 +275,10 @@ def draw_ranking(runs: Sequence[LabelledRun]) -> Figure:
     axes.set_yticks(range(len(order)), [_name(ends[label][0]) for label in order])
     axes.set_ylim(-0.7, len(order) - 0.3)
     axes.grid(visible=True, axis="both")
-    axes.set_xlabel("last test accuracy in %, mean over agents")
+    axes.set_xlabel("final test accuracy in %, mean over agents")
     axes.set_title(" · ".join(conditions(runs)[:2]))
     note: dict[str, Any] = {"ha": "right", "va": "bottom", "color": GREY, "fontsize": 9}
-    axes.text(1, 0, "dots: seeds, bars: means ", transform=axes.transAxes, **note)
+    axes.text(1, 0, "dot: seed, bar: mean ", transform=axes.transAxes, **note)
     return figure
 
 
@@ -287,6 +287,6 @@ def _accuracy(run: LabelledRun) -> float:
 
 
 def _name(run: LabelledRun) -> str:
-    """Return the label with the learning rate that belongs to it."""
+    """Return the label with its learning rate."""
     rate = run.summary.get("lr")
     return run.label.replace("/", " ") if rate is None else f"{run.label.replace('/', ' ')}   lr {rate:g}"

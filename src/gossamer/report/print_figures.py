@@ -1,4 +1,4 @@
-"""The charts of a report for papers, as PNG and SVG: readable in black and white and whichever colours one sees."""
+"""The charts of a report as PNG and SVG for papers, readable in black and white and by the colour-blind."""
 
 import io
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ from gossamer.report.style import DPI, styled
 from gossamer.run.folder import safe_name
 from gossamer.state.checkpoint import write_bytes
 
-MAKER = "gossamer report"  # in the metadata of each figure: one with it may be written over
-FEW = 16  # agents, up to which every age is written into its square
-# One hue that only gets darker: it reads in grey too.
+MAKER = "gossamer report"  # in the metadata of each figure: such a file may be overwritten
+FEW = 16  # with at most this many agents every square shows its age as a number
+# One hue that gets darker, readable in grey.
 AGE_COLOURS = LinearSegmentedColormap.from_list("age", ["#f4f1ec", "#f4b35a", "#e07f24", "#ad4a0c", "#5e2206"])
 
 
 def write_figures(folder: Path, runs: Sequence[RunRecord]) -> list[Path]:
-    """Write every chart as PNG and SVG, over older ones of a report at most, and return the paths."""
+    """Write every chart as PNG and SVG and return the paths; only older figures of a report are overwritten."""
     files = {folder / f"{name}.{kind}": figure for name, figure in _figures(runs).items() for kind in ("png", "svg")}
     for path in files:
         if path.exists() and MAKER.encode() not in path.read_bytes()[:4096]:
@@ -42,7 +42,7 @@ def write_figures(folder: Path, runs: Sequence[RunRecord]) -> list[Path]:
 
 
 def _drawn(figure: Figure, kind: str) -> bytes:
-    """Return the bytes of a figure, the same for the same runs."""
+    """Return the bytes of a figure; the same runs give the same bytes."""
     metadata = {"Software": MAKER} if kind == "png" else {"Creator": MAKER, "Date": None}
     file = io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": MAKER}):
@@ -72,7 +72,7 @@ def _figures(runs: Sequence[RunRecord]) -> dict[str, Figure]:
 
 @styled
 def draw_ages(ages: Sequence[Sequence[float | int | None]], title: str) -> Figure:
-    """Draw how old the messages were that each agent (row) held of each other one (column)."""
+    """Draw the mean age of the messages that each agent (row) held of each other agent (column)."""
     values = np.array([[np.nan if age is None else age for age in row] for row in ages], dtype=np.float64)
     few, oldest = len(values) <= FEW, max(1.0, float(np.nanmax(values, initial=0.0)))
     figure = Figure(figsize=(6.2, 5.2), dpi=DPI, layout="constrained")

@@ -1,4 +1,4 @@
-"""Run folders as records: finished runs, runs that still go on, and one line about what is neither."""
+"""Reads run folders: finished runs, runs in progress, and one line about each folder that is not readable."""
 
 import dataclasses
 import json
@@ -18,9 +18,9 @@ from gossamer.run.status import RUNNING, read_status
 from gossamer.runtime.launch.launch_settings import ProcessSettings, read_processes
 
 RUN_FILES = ("config.toml", "metrics.jsonl", "summary.json")
-DEPTH = 3  # folders below the one that was named: compare writes OUT/runs/NAME
-NEEDED = ("task", "network", "algorithm", "seed")  # which every config.toml of a run has
-SILENCE = 60.0  # seconds: a run that has said nothing for so long was killed
+DEPTH = 3  # levels of folders to search: compare writes OUT/runs/NAME
+NEEDED = ("task", "network", "algorithm", "seed")  # keys of every config.toml of a run
+SILENCE = 60.0  # seconds without a status, after which a run counts as killed
 PER_AGENT = ("accuracy", "loss", "consensus", "predict", "train_loss", "message_age", "bytes_sent", "seconds")
 
 MetricsRow = dict[str, Any]
@@ -28,11 +28,11 @@ MetricsRow = dict[str, Any]
 
 @dataclass(frozen=True, eq=False)
 class RunRecord:
-    """What a run folder says: its settings, its network, a row an evaluation, and how it ended if it has."""
+    """The content of a run folder: settings, network, a row per evaluation, and the end if it has ended."""
 
     path: Path
-    values: dict[str, Any]  # config.toml, its options laid flat
-    settings: Settings | None  # None when they name what only the Python that made the run knows
+    values: dict[str, Any]  # config.toml with its options on one level
+    settings: Settings | None  # None if they name something that exists only in the program that ran
     network: Network
     rows: list[MetricsRow]
     summary: dict[str, Any]  # empty before the end
@@ -46,9 +46,9 @@ class RunRecord:
 
     @property
     def status(self) -> str:
-        """How the run ended, or that it has not."""
+        """How the run ended, or "running", or "unfinished"."""
         if self.live.get("status") == RUNNING and time.time() - self.live.get("time", 0.0) < SILENCE:
-            return RUNNING  # again, where there is a summary of an earlier part
+            return RUNNING  # a resumed run may have a summary of its first part
         return str(self.summary.get("status") or "unfinished")
 
 
@@ -57,16 +57,21 @@ class FolderError(UserError):
 
 
 def find_runs(path: Path) -> list[Path]:
-    """Return the run folders that a path stands for: itself, or all below it, in the order of their names."""
-    if not path.exists():
-        raise FolderError(f"there is no '{path}'; give a folder that train or compare wrote")
-    if not path.is_dir():
-        raise FolderError(f"'{path}' is a file; give the run folder that it lies in")
+    """Return the run folders of a path: itself, or all below it, sorted by name."""
+    check_folder(path, "compare")
     found = _below(path, DEPTH)
     if not found:
         what = "holds no run" if any(path.iterdir()) else "is empty"
         raise FolderError(f"'{path}' {what}; give a folder that train or compare wrote")
     return found
+
+
+def check_folder(path: Path, other: str) -> None:
+    """Raise FolderError unless this is a folder; the message says that train and `other` write such folders."""
+    if not path.exists():
+        raise FolderError(f"there is no '{path}'; give a folder that train or {other} wrote")
+    if not path.is_dir():
+        raise FolderError(f"'{path}' is a file; give the run folder that contains it")
 
 
 def _below(path: Path, depth: int) -> list[Path]:
@@ -84,9 +89,9 @@ def _below(path: Path, depth: int) -> list[Path]:
 def read_runs(
     paths: Sequence[Path], on_run: Callable[[int, int], None] = lambda done, of: None
 ) -> tuple[list[RunRecord], list[str]]:
-    """Read all runs that the paths stand for; what cannot be shown is left out, and told in a line each.
+    """Read all runs of the paths; return them, and one line about each folder that cannot be shown.
 
-    When nothing is left, the first of those lines is the error. `on_run(done, of)` hears of every run.
+    If there is no run, the first of those lines is the error. `on_run(done, of)` is called after every run.
     """
     folders: list[Path] = []
     troubles: list[str] = []
@@ -110,9 +115,9 @@ def read_runs(
 
 
 def read_run(path: Path, *, may_be_empty: bool = False) -> RunRecord:
-    """Read one run; it may still be going on, so that its summary is missing and its last row half-written.
+    """Read one run; it may be in progress, without a summary and with a half-written last row.
 
-    A run without a row is an error unless it may be empty, as one that has just begun is.
+    A run without a row is an error unless it may be empty.
     """
     if not (path / "config.toml").is_file():
         raise FolderError(f"'{path}' is not a run folder: it has no config.toml; give one that train or compare wrote")
@@ -140,10 +145,10 @@ def _settings(values: dict[str, Any]) -> Settings | None:
 
 
 def _network(values: dict[str, Any], summary: dict[str, Any]) -> Network:
-    """Make the network anew, with the clusters that the run has discovered."""
+    """Make the network of the run, with the clusters that the run discovered."""
     names = ("network", "clusters", "delay", *NETWORK_SETTINGS)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the run has said it
+        warnings.simplefilter("ignore")  # the run has printed it
         network = make_network(make_settings({name: values[name] for name in names if name in values}))
     found = summary.get("clusters")
     if found and network.clusters is None:
@@ -152,7 +157,7 @@ def _network(values: dict[str, Any], summary: dict[str, Any]) -> Network:
 
 
 def _in_steps(network: Network, values: dict[str, Any], rows: list[MetricsRow]) -> Network:
-    """Return the network with a delay that counts epochs, where it does so."""
+    """Return the network; a delay in epochs is converted to steps."""
     last = rows[-1] if rows else {}
     if values.get("delay_unit") != "epoch" or not last.get("epoch"):
         return network
@@ -160,7 +165,7 @@ def _in_steps(network: Network, values: dict[str, Any], rows: list[MetricsRow]) 
 
 
 def _summary(path: Path) -> dict[str, Any]:
-    """Return the summary, or nothing before the end of the run."""
+    """Return the summary, which is empty before the end of the run."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -173,7 +178,7 @@ def _summary(path: Path) -> dict[str, Any]:
 
 
 def _rows(path: Path, num_agents: int) -> list[MetricsRow]:
-    """Return the rows in the order of their steps; of two for one step the later one."""
+    """Return the rows sorted by step; of two rows for one step the later one counts."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -186,7 +191,7 @@ def _rows(path: Path, num_agents: int) -> list[MetricsRow]:
         try:
             row = json.loads(line)
         except ValueError:
-            if number == len(lines):  # half-written: the run goes on, or was killed
+            if number == len(lines):  # half-written: the run is in progress or was killed
                 break
             row = None
         if not is_row(row, num_agents):
@@ -196,24 +201,29 @@ def _rows(path: Path, num_agents: int) -> list[MetricsRow]:
 
 
 def is_row(row: Any, num_agents: int) -> bool:
-    """Say whether this is what a run writes: a step, and for each agent a number or null."""
-    if not isinstance(row, dict) or not isinstance(row.get("step"), int) or not _is_number(row.get("epoch")):
+    """Say whether this is a row of a run: a step, and for each agent a number or null."""
+    if not isinstance(row, dict) or not isinstance(row.get("step"), int) or not _is_number_or_null(row.get("epoch")):
         return False
     if not isinstance(row.get("accuracy"), list):
         return False
+
+    def fits(value: Any) -> bool:
+        return is_list(value, num_agents, _is_number_or_null)
+
     held = [row.get(name) for name in PER_AGENT]
-    known = all(_is_list(value, num_agents) if isinstance(value, list) else _is_number(value) for value in held)
-    return known and (row.get("ages") is None or _is_table(row["ages"], num_agents))
+    known = all(fits(value) if isinstance(value, list) else _is_number_or_null(value) for value in held)
+    return known and (row.get("ages") is None or is_list(row["ages"], num_agents, fits))
 
 
-def _is_table(rows: Any, size: int) -> bool:
-    return isinstance(rows, list) and len(rows) == size and all(_is_list(row, size) for row in rows)
+def is_list(value: Any, length: int, fits: Callable[[Any], bool] = lambda _: True) -> bool:
+    """Say whether this is a list of this length whose members all fit."""
+    return isinstance(value, list) and len(value) == length and all(map(fits, value))
 
 
-def _is_list(values: Any, length: int) -> bool:
-    return isinstance(values, list) and len(values) == length and all(map(_is_number, values))
+def is_number(value: Any) -> bool:
+    """Say whether this is a number."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_number(value: Any) -> bool:
-    """Say whether this is a number, or null in its place."""
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+def _is_number_or_null(value: Any) -> bool:
+    return value is None or is_number(value)

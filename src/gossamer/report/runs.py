@@ -17,12 +17,12 @@ ORDERLY = ("finished", "interrupted", "time limit")
 
 @dataclass(frozen=True)
 class LabelledRun:
-    """One training run: the label that its seeds share, and what `simulate` gave back."""
+    """One training run: the label that its seeds share, and the result of `simulate`."""
 
     label: str
     seed: int
     summary: Mapping[str, Any]
-    history: list[dict[str, Any]]  # one row an evaluation
+    history: list[dict[str, Any]]  # one row per evaluation
 
     @property
     def diverged(self) -> bool:
@@ -32,14 +32,14 @@ class LabelledRun:
 
 @dataclass(frozen=True)
 class Quantity:
-    """What a row of the history holds for each agent, and how it is shown."""
+    """A value in the rows of a history, and how it is shown."""
 
     title: str
     factor: float = 1.0
     log: bool = False
     unit: str = ""
-    total: bool = False  # of all agents, not their mean
-    partial: bool = False  # None stands for an agent that had nothing to measure
+    total: bool = False  # the sum over the agents, not their mean
+    partial: bool = False  # None means that the agent had nothing to measure
 
 
 QUANTITIES = {
@@ -54,10 +54,10 @@ QUANTITIES = {
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """A quantity over the iterations: mean and range over the seeds that have a value there."""
+    """A quantity over the iterations: mean and range over the seeds that have a value at the step."""
 
     label: str
-    order: int  # of the label among all labels, so that it looks the same in every picture
+    order: int  # of the label among all labels: it looks the same in every figure
     num_seeds: int
     num_diverged: int
     steps: NDArray[np.int64]
@@ -68,12 +68,12 @@ class Curve:
 
 
 def labels_of(runs: Sequence[LabelledRun]) -> list[str]:
-    """Return the labels in the order in which they first appear."""
+    """Return the labels in order of first appearance."""
     return list(dict.fromkeys(run.label for run in runs))
 
 
 def fold(runs: Sequence[LabelledRun], name: str) -> list[Curve]:
-    """Return a curve of this quantity for each label; it skips steps where no seed has a value to draw."""
+    """Return a curve of this quantity for each label, without the steps at which no seed has a value."""
     return [
         _curve(label, order, [run for run in runs if run.label == label], name)
         for order, label in enumerate(labels_of(runs))
@@ -98,7 +98,7 @@ def _curve(label: str, order: int, runs: list[LabelledRun], name: str) -> Curve:
 
 
 def _series(run: LabelledRun, name: str) -> dict[int, float]:
-    """Return the mean over agents at each step where it can be drawn: on a log axis only above 0."""
+    """Return the mean over agents at each step at which it can be drawn: on a log axis only above 0."""
     quantity, points = QUANTITIES[name], {}
     for row in run.history:
         values = as_list(row.get(name))
@@ -110,10 +110,10 @@ def _series(run: LabelledRun, name: str) -> dict[int, float]:
 
 
 def agent_mean(values: Sequence[float | int | None] | None, *, skip_none: bool = False) -> float:
-    """Return the mean over agents, or NaN when one is not finite.
+    """Return the mean over agents, or NaN if one value is not finite.
 
-    None stands for a value that is not finite in a history read from a file. With `skip_none` it stands for
-    an agent that had nothing to measure instead, and the mean is over the others.
+    In a history read from a file None means not finite. With `skip_none` it means that the agent had nothing to
+    measure, and the mean is over the others.
     """
     values = values or ()
     known = [value for value in values if value is not None]
@@ -129,7 +129,7 @@ def accuracy_curve(run: LabelledRun) -> list[float]:
 
 
 def limits(name: str, curves: Sequence[Curve]) -> tuple[float, float]:
-    """Return limits of the y axis that show where most curves are, whatever the worst one does."""
+    """Return limits of the y axis that show most curves, even if one is far away."""
     if name == "predict":
         return -4.0, 104.0
     values = np.concatenate([curve.mean for curve in curves])
@@ -137,25 +137,25 @@ def limits(name: str, curves: Sequence[Curve]) -> tuple[float, float]:
     if name in ("message_age", "bytes_sent"):
         return -0.04 * max(most, 1e-9), 1.06 * max(most, 1e-9)
     if QUANTITIES[name].log:
-        # Agents that begin alike are a rounding error apart at step 0, decades below all that follows.
+        # At step 0 equal agents differ by rounding errors, decades below all later values.
         later = np.concatenate([curve.mean[curve.steps > 0] for curve in curves])
         later = later if len(later) else values
         low, high = (float(value) for value in np.quantile(later, (0.05, 0.95)))
         return 0.8 * max(float(later.min()), low / 4), 1.25 * min(most, 4 * high)
     quarter = float(np.quantile(values, 0.25))
-    # Below half of the best accuracy there is nothing to compare; the legend says who ends there.
+    # Below half of the best accuracy there is nothing to compare; the legend names the curves that end there.
     bottom = min(max(quarter - 0.2 * (most - quarter), most / 2), most - 10)
     bottom = max(0.0, 5.0 * math.floor(bottom / 5))
     return bottom, min(most + 0.08 * (most - bottom), 100.5)
 
 
 def has_predict(runs: Sequence[LabelledRun]) -> bool:
-    """Return whether any run chose between predicting and clipping."""
+    """Say whether any run chose between predicting and clipping."""
     return any(len(curve.steps) for curve in fold(runs, "predict"))
 
 
 def check_drawable(runs: Sequence[LabelledRun]) -> None:
-    """Raise UserError when there is nothing to draw."""
+    """Raise UserError if there is nothing to draw."""
     if not runs:
         raise UserError("there are no runs to draw; give one or more")
     for run in runs:
@@ -164,7 +164,7 @@ def check_drawable(runs: Sequence[LabelledRun]) -> None:
 
 
 def conditions(runs: Sequence[LabelledRun]) -> list[str]:
-    """Say in short lines what the runs have in common."""
+    """Return short lines on what the runs have in common."""
     lines = []
     for form, keys in (("{} with {}", ("task", "model")), ("{}, delay {}", ("network", "delay"))):
         values = [{str(run.summary.get(key)) for run in runs} for key in keys]
@@ -175,11 +175,11 @@ def conditions(runs: Sequence[LabelledRun]) -> list[str]:
     return lines
 
 
-DIGITS = 6  # more than any screen shows, and a third of the bytes
+DIGITS = 6  # of a number on the page: more than a screen shows, a third of the bytes
 
 
 def tidy(value: Any) -> float | int | None:
-    """Return a number with a few digits, or None when it is not finite."""
+    """Return a number with few digits, or None if it is not finite."""
     if value is None or not math.isfinite(value):
         return None
     if isinstance(value, int):
@@ -188,22 +188,22 @@ def tidy(value: Any) -> float | int | None:
 
 
 def tidy_all(values: Iterable[Any]) -> list[float | int | None]:
-    """Return all of them so."""
+    """Return the tidy numbers."""
     return [tidy(value) for value in values]
 
 
 def thinned(count: int, most: int) -> list[int]:
-    """Return at most about so many of so many places, evenly spread, the last one among them."""
+    """Return about `most` evenly spaced indices below `count`, always with the last one."""
     stride = max(1, -(-count // most))
     return [place for place in range(count) if place % stride == 0 or place == count - 1]
 
 
 def as_list(value: Any) -> list[Any]:
-    """Return what a row holds for each agent, or for all of them together, as a list."""
+    """Return the value of a row as a list: one per agent, or one for all agents."""
     return list(value) if isinstance(value, list | tuple) else [] if value is None else [value]
 
 
 def mean(values: Iterable[Any]) -> float | None:
-    """Return the mean of those that are finite numbers, or None without one."""
+    """Return the mean of the finite numbers, or None if there are none."""
     known = [value for value in values if value is not None and math.isfinite(value)]
     return math.fsum(known) / len(known) if known else None

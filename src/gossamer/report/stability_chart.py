@@ -1,4 +1,4 @@
-"""A picture of stability: the spectral radius over learning rates, with the limit and the rate that was asked for."""
+"""The chart of `gossamer stability`: the spectral radius over learning rates, the limit and the given rate."""
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -22,7 +22,7 @@ def draw_radius(
     found: Stability,
     local: LocalOptimizer = PLAIN,
 ) -> Figure:
-    """Draw the spectral radius from a hundredth of the limit, or of the rate, to twice the larger of them."""
+    """Draw the spectral radius from 1/100 of the smaller to twice the larger of limit and rate."""
     limit = found.largest_stable_lr if found.largest_stable_lr and np.isfinite(found.largest_stable_lr) else lr
     rates = np.sort([*np.geomspace(min(limit, lr) / 100, 2 * max(limit, lr), POINTS), lr])
     radii = [
@@ -38,7 +38,7 @@ def draw_radius(
     axes.set_xscale("log")
     axes.set_ylim(min(0.9, float(np.min(radii)) - 0.02), min(2.0, max(1.1, float(np.max(radii)))))
     axes.set_xlabel("learning rate")
-    axes.set_ylabel("spectral radius a step")
+    axes.set_ylabel("spectral radius per step")
     axes.set_title(f"{algorithm.name} on {network.spec}, delay {network.delay.as_json()}, curvature {curvature:g}")
     axes.legend()
     return figure

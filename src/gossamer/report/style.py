@@ -1,4 +1,4 @@
-"""How pictures look: sizes, colours that the colour-blind can tell apart, and one style for all figures."""
+"""The look of all figures: sizes, colours for the colour-blind, and one matplotlib style."""
 
 import functools
 from collections.abc import Callable
@@ -12,8 +12,8 @@ OVERVIEW_DPI = 120  # it is wide
 
 Dashes = tuple[float, tuple[float, ...]]  # an offset, then lengths on and off; none for a solid line
 
-# Okabe and Ito's colour-blind-safe colours without yellow, which is too pale for a line. Dashes and markers
-# repeat at other intervals than colours, so that no two of the first 280 labels look the same.
+# Okabe and Ito's colour-blind-safe colours without yellow, which is too pale for a line. Colours, dashes and markers
+# repeat at different intervals, so no two of the first 280 labels look the same.
 COLOURS = ("#000000", "#D55E00", "#0072B2", "#009E73", "#E69F00", "#CC79A7", "#56B4E9")
 DASHES: tuple[Dashes, ...] = (
     (0.0, ()),
@@ -53,11 +53,11 @@ Returned = TypeVar("Returned")
 
 
 def styled(draw: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:
-    """Draw with STYLE and leave the caller's own style as it was."""
+    """Draw with STYLE; the caller's own style does not change."""
 
     @functools.wraps(draw)
     def drawn(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Returned:
-        import matplotlib as mpl  # slow to import: those who only want the colours do without
+        import matplotlib as mpl  # slow to import, and the colours do not need it
 
         with mpl.rc_context(STYLE):
             return draw(*args, **kwargs)

@@ -1,11 +1,11 @@
-// One agent of a run beside all the others.
+// One agent of a run compared with the others.
 
 const AGENT_CHARTS = [
   { key: "accuracy", title: "Test accuracy (%)", unit: " %" }, { key: "loss", title: "Test loss", unit: "", log: true },
   { key: "consensus", title: "Distance from average model", unit: "", log: true }, { key: "predict", title: "Predict share (%)", unit: " %" },
   { key: "train_loss", title: "Training loss", unit: "", log: true }, { key: "bytes_sent", title: "Sent (MB)", unit: " MB" },
 ];
-const MOST_LINES = 64;  // more agents than that are a band
+const MOST_LINES = 64;  // with more agents the others are a band
 
 function neighbourText(state) {
   const network = state.model.networks[state.run.network], agent = state.agent, ages = state.run.mean_ages;

@@ -1,5 +1,5 @@
-// The page: what the reader has chosen, and everything drawn from it. `gossamerPage.show(model)` may be called again
-// with a model that has grown; zoom, axis, sorting and what is looked at stay.
+// The page: the reader's choices, and everything drawn from them. `gossamerPage.show(model)` may be called again
+// with a larger model; zoom, axis, sorting and selection stay.
 
 window.gossamerPage = (() => {
   const state = { model: null, axis: "iterations", hidden: new Set(), sort: { key: null, down: false }, path: null, run: null, agent: 0, ages: "mean", onlyDifferences: false };

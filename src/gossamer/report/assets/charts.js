@@ -1,6 +1,6 @@
 // Curves over the chosen axis.
 
-// The buttons are named one by one: plotly's own choice has one that sends the chart away.
+// Named one by one: plotly's default buttons include one that uploads the chart.
 const PLOTLY_CONFIG = { responsive: true, displaylogo: false, displayModeBar: touch ? false : "hover",
   modeBarButtons: [["toImage", "zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]] };
 const CLUSTER_DASHES = ["solid", "6px,3px", "2px,2px", "9px,3px,2px,3px", "12px,3px", "4px,6px"];
@@ -33,7 +33,7 @@ function yAxis(chart) {
 
 function curveTraces(chart, curve, setting, axis) {
   const x = curve.x[axis], traces = [], name = plain(curve.label);
-  const inside = (y) => Math.min(Math.max(y, chart.range[0]), chart.range[1]);  // a cross is seen wherever the curve went
+  const inside = (y) => Math.min(Math.max(y, chart.range[0]), chart.range[1]);  // a cross is visible even if the curve leaves the chart
   const dash = chart.key === "predict" && curve.part ? CLUSTER_DASHES[curve.number % CLUSTER_DASHES.length] : setting.dash;
   if (curve.low && x.length > 1) {
     traces.push({ x: [...x, ...[...x].reverse()], y: [...curve.high, ...[...curve.low].reverse()], type: "scatter", mode: "lines",

@@ -1,9 +1,9 @@
 "use strict";
-// Small things that all parts of the page share.
+// Helpers for all parts of the page.
 
 const INK = "#1d2733", SOFT = "#66727f", LINE = "#e3e7eb";
 const FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif';
-// Fresh to old: one hue that only gets darker, so that it reads in grey and whatever colours one sees.
+// From fresh to old: one hue that gets darker, readable in grey and by the colour-blind.
 const AGE_SCALE = [[0, "#e9edf1"], [0.02, "#fbdca8"], [0.25, "#f4b35a"], [0.5, "#e07f24"], [0.75, "#ad4a0c"], [1, "#5e2206"]];
 const touch = window.matchMedia("(pointer: coarse)").matches;
 
@@ -46,8 +46,8 @@ function ageColour(share) {
   return `#${part(1)}${part(3)}${part(5)}`;
 }
 
-// A page that follows a run is drawn again and again. What a reader may be pressing stays the same element while nothing
-// of it has changed: a button that is replaced between down and up hears of neither, and an open list would close.
+// A live page is redrawn often. An element that has not changed is kept: a button that is replaced during a click would
+// miss the click, and an open list would close.
 const drawn = new WeakMap();
 function isDrawn(element, what) {
   const now = JSON.stringify(what), same = drawn.get(element) === now;
@@ -55,7 +55,7 @@ function isDrawn(element, what) {
   return same;
 }
 
-// A group of buttons of which one is chosen; arrow keys move in it.
+// A group of buttons with one choice; arrow keys move it.
 function fillSwitch(element, choices, chosen, choose) {
   if (isDrawn(element, [choices, chosen])) return;
   element.replaceChildren(...choices.map(({ key, title, why }) => make("button", {
@@ -73,7 +73,7 @@ function fillSwitch(element, choices, chosen, choose) {
   };
 }
 
-// A list of which one is chosen.
+// A list with one choice.
 function fillSelect(element, titles, chosen) {
   if (isDrawn(element, [titles, chosen])) return;
   element.replaceChildren(...titles.map((title, place) => make("option", { value: place, selected: place === chosen }, title)));

@@ -1,4 +1,4 @@
-// The network of a run, its links coloured by how old the messages on them are, and the same as a heat map.
+// The network of a run, links coloured by the age of their messages, and the ages as a heat map.
 
 function linkAges(network, ages) {
   const known = (i, k) => ages && ages[i][k] !== null && ages[i][k] !== undefined ? ages[i][k] : null;
@@ -33,7 +33,7 @@ function middles(network, links) {
     mode: "markers", marker: { size: 9, opacity: 0 }, hovertemplate: "%{text}<extra></extra>", name: "links" };
 }
 
-// On a narrow screen a wide network is turned by a quarter.
+// On a narrow screen a wide network is rotated by a quarter turn.
 function upright(network, plot) {
   const span = (d) => Math.max(...network.agents.map((agent) => agent[d])) - Math.min(...network.agents.map((agent) => agent[d]));
   if (plot.clientWidth > 480 || span(0) <= 1.1 * span(1)) return network;
@@ -82,7 +82,7 @@ function showAges(state, refresh) {
   at("ages-switch").hidden = at("ages").hidden = !ages;
   at("no-ages").hidden = Boolean(ages);
   at("no-ages").textContent = run.no_ages;
-  at("ages-about").textContent = ages ? "In iterations, of what receivers held of senders." : "";
+  at("ages-about").textContent = ages ? "Age in iterations of the messages that receivers held." : "";
   if (!ages) return;
   const names = ages.map((_, agent) => agent), few = names.length <= 14;
   const oldest = Math.max(1, ...ages.flat().map((age) => age || 0));

@@ -1,11 +1,11 @@
-// The runs, sorted as one likes; the configuration with its differences; the commands.
+// The sortable table of runs, the configuration with its differences, the commands.
 
 function sortedRuns(model, sort) {
   if (!sort.key) return model.runs;
   const sign = sort.down ? -1 : 1, missing = (value) => value === null || value === undefined;
   return [...model.runs].sort((one, other) => {
     const [a, b] = [one[sort.key], other[sort.key]];
-    if (missing(a) || missing(b)) return missing(a) - missing(b);  // at the end, whichever way
+    if (missing(a) || missing(b)) return missing(a) - missing(b);  // at the end in both directions
     return sign * (typeof a === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true }));
   });
 }
@@ -27,7 +27,7 @@ function showRuns(state, refresh) {
     class: run === state.run ? "chosen" : null, onclick: () => { state.path = run.path; refresh(); },
   }, ...model.columns.map(({ key, digits }) => {
     const text = number(run[key], digits ?? undefined);
-    if (key === "name") return make("th", { scope: "row" }, make("button", { type: "button", title: `${run.path}: look inside`, "aria-pressed": String(run === state.run) }, text));
+    if (key === "name") return make("th", { scope: "row" }, make("button", { type: "button", title: `${run.path}: show details`, "aria-pressed": String(run === state.run) }, text));
     const cell = make("td", { class: digits === null ? "words" : "number", title: digits === null ? text : null }, text);
     if (key === "status" && !run.orderly) cell.prepend("⚠ ");
     if (key === "setting") cell.prepend(make("i", { class: "dot", style: `background:${model.settings[run.setting_number].colour}` }));

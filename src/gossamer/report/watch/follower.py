@@ -1,4 +1,4 @@
-"""Follows a run's folder: reads only new lines, and waits for the end of a half-written one."""
+"""Follows a run's folder: reads only new lines, and waits for the end of a half-written line."""
 
 import dataclasses
 import json
@@ -15,15 +15,15 @@ from gossamer.run.agent_folder import Tail
 from gossamer.run.folder import to_json
 from gossamer.run.status import read_status
 
-EVERY = 1.0  # seconds between two looks
-SHARE = 1 / 200  # of one core, that making models may take; where that is not enough they are made …
-SELDOM = 30.0  # … so seldom
+EVERY = 1.0  # seconds between two looks at the folder
+SHARE = 1 / 200  # of one core may go into making models; expensive models are made less often, but at least …
+SELDOM = 30.0  # … after this many seconds
 
-Sign = tuple[int, int, int] | None  # of a file: which one it is, its size, and when it was written
+Sign = tuple[int, int, int] | None  # of a file: inode, size and time of the last write
 
 
 class GrowingRows:
-    """The rows of metrics.jsonl, read as they come."""
+    """The rows of a growing metrics.jsonl."""
 
     def __init__(self, path: Path, agents: int, *, launched: bool) -> None:
         self._path, self._agents, self._launched = path, agents, launched
@@ -32,13 +32,13 @@ class GrowingRows:
         self.health = Health(agents)
 
     def read(self) -> bool:
-        """Read on; say whether anything has changed."""
+        """Read new lines; say whether anything has changed."""
         try:
             found = self._path.stat()
         except OSError:
             return False
         anew = (found.st_ino != self._file and self._file != 0) or found.st_size < self._size
-        if anew:  # a run that is resumed replaces the file, without the rows behind its checkpoint
+        if anew:  # a resumed run replaces the file, without the rows after its checkpoint
             self._tail, self._rows = Tail(self._path, from_start=True), {}
         self._file, self._size = found.st_ino, found.st_size
         fresh = [row for line in self._tail.read() if (row := self._parsed(line)) is not None]
@@ -62,20 +62,20 @@ class GrowingRows:
         return row if is_row(row, self._agents) else None
 
     def in_order(self) -> list[MetricsRow]:
-        """Return them by step."""
+        """Return the rows sorted by step."""
         return [self._rows[step] for step in sorted(self._rows)]
 
 
 class Follower:
-    """One run, as far as it was last looked at. Nobody but those who ask make it look."""
+    """One run as of the last look. It looks only when asked."""
 
     def __init__(self, path: Path) -> None:
-        """Read what is there; a folder that is no run's is a UserError."""
+        """Read the folder; raise UserError if it is not a run."""
         self.path = path
         self._next = self._next_model = 0.0
         self._made: dict[str, Any] | None = None
         self._texts = {"model": (-1, ""), "status": (-1, "")}
-        self._model_number = 0  # of the rows that the model was made from
+        self._model_number = 0  # version of the rows that the model was made from
         self._rows_number = 0
         self._live: dict[str, Any] = {}
         self._live_number = 0
@@ -100,14 +100,14 @@ class Follower:
         return checked(read_status(self.path), self._record.network.num_agents)
 
     def look(self) -> None:
-        """See what is new, once a second at most."""
+        """Look for news, at most once per second."""
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + EVERY
         self._there = self.path.is_dir()
         if self._there:
             if self._signs != self._read_signs() or len(self._rows) < 3:
-                self._reread()  # clusters that were discovered are in the summary; a delay in epochs needs a row
+                self._reread()  # the summary has the discovered clusters; a delay in epochs needs a row
             if self._rows.read():
                 self._rows_number += 1
             self._status = self._read_status() or self._status
@@ -117,7 +117,7 @@ class Follower:
     def _reread(self) -> None:
         try:
             record = read_any(self.path)
-        except (UserError, OSError):  # half-written, being replaced or going away: what was read before stays
+        except (UserError, OSError):  # half-written, replaced or deleted: keep what was read before
             return
         if record.network.num_agents != self._record.network.num_agents:
             return
@@ -132,12 +132,12 @@ class Follower:
 
     @property
     def live(self) -> tuple[int, dict[str, Any]]:
-        """How the run fares, with a number that grows when that changes."""
+        """The state of the run, with a version number."""
         return self._live_number, self._live
 
     @property
     def news(self) -> dict[str, tuple[int, str]]:
-        """What pages are sent, as JSON, each with its number."""
+        """The messages for the pages as JSON, each with its version number."""
         begun = time.thread_time()
         for kind, (number, content) in (("model", self.model), ("status", self.live)):
             if self._texts[kind][0] != number:
@@ -147,17 +147,18 @@ class Follower:
         return self._texts
 
     def _rest_after(self, cost: float) -> None:
-        """Make no model for a while after one that took so much of a core; waiting for the core does not count."""
+        """Make no model for a while after one that took `cost` seconds of CPU time."""
         self._next_model = time.monotonic() + min(max(EVERY, cost / SHARE), SELDOM)
 
     @property
     def model(self) -> tuple[int, dict[str, Any]]:
-        """What the page draws, with a number that grows when that does; a large one is made seldom."""
+        """The data of the page, with a version number; a large one is made less often."""
         if self._made is None or (self._model_number != self._rows_number and time.monotonic() >= self._next_model):
             begun = time.thread_time()
             record = dataclasses.replace(self._record, rows=self._rows.in_order(), live=self._status or {})
             made = make_model([record])
-            made["header"]["facts"] = [fact for fact in made["header"]["facts"] if fact["name"] != "Runs"]  # it is one
+            header = made["header"]
+            header["facts"] = [fact for fact in header["facts"] if fact["name"] != "Runs"]  # there is only one
             self._made = explained(made) if self._launched else made
             self._model_number = self._rows_number
             self._rest_after(time.thread_time() - begun)

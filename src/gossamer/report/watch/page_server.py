@@ -1,8 +1,7 @@
-"""The server of the watch page: the page, the events that keep it up to date, and the socket that it listens on."""
+"""The server of the watch page: the page, its events, and its socket."""
 
 import asyncio
 import contextlib
-import importlib.resources
 import secrets
 import socket
 import time
@@ -19,39 +18,25 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gossamer.errors import UserError
-from gossamer.report.html_page import POLICY, make_page
+from gossamer.report.html_page import POLICY, asset, make_page
 from gossamer.report.watch.follower import EVERY, Follower
 from gossamer.runtime.addresses import is_loopback, join_endpoint
 
-
-def _asset(name: str) -> str:
-    return (importlib.resources.files("gossamer.report.watch") / "assets" / name).read_text(encoding="utf-8")
-
-
-def live_script() -> str:
-    """Return the script, which runs after the report's own."""
-    return _asset("live.js")
-
-
-def live_style() -> str:
-    """Return the style."""
-    return _asset("live.css")
-
-
-HEARTBEAT = 15.0  # seconds after which something is sent even if nothing is new: so a lost page is noticed
-LOOK = 0.5  # seconds between two looks at whether there is anything to send
+ASSETS = "gossamer.report.watch"
+HEARTBEAT = 15.0  # seconds between two signs of life without news, so that a lost page is noticed
+LOOK = 0.5  # seconds between two looks for news
 COOKIE = "gossamer-watch"
 LOOPBACK_NAMES = ("127.0.0.1", "localhost", "::1", "[::1]")
 HEADERS = {
     "Cache-Control": "no-store",
     "Content-Security-Policy": "frame-ancestors 'none'",
-    "Referrer-Policy": "no-referrer",  # the address may hold the token
+    "Referrer-Policy": "no-referrer",  # the address may contain the token
     "X-Content-Type-Options": "nosniff",
 }
 
 
 class Guard:
-    """Lets nobody in without the token: in the address once, which becomes a cookie, or in a header."""
+    """Refuses requests without the token: in the address, where it becomes a cookie, or in a header."""
 
     def __init__(self, app: ASGIApp, token: str) -> None:
         self._app, self._token = app, token
@@ -81,13 +66,14 @@ class Guard:
 def make_app(
     follower: Follower, host: str, *, token: str | None = None, stopping: Callable[[], bool] = lambda: False
 ) -> Starlette:
-    """Return the app. On a loopback address it answers only to its own names, so that no other site can ask."""
+    """Return the app. On a loopback address it answers only to its own names, so no other site can read it."""
 
     async def page(_: Request) -> Response:
         follower.look()
         model = {**follower.model[1], "live": follower.live[1]}
         policy = f"{POLICY}; connect-src 'self'"
-        document = make_page(model, live_script=live_script(), live_style=live_style(), policy=policy)
+        script, style = asset("live.js", ASSETS), asset("live.css", ASSETS)
+        document = make_page(model, live_script=script, live_style=style, policy=policy)
         return HTMLResponse(document, headers=HEADERS)
 
     async def events(_: Request) -> Response:
@@ -102,7 +88,7 @@ def make_app(
 
 
 async def stream(follower: Follower, stopping: Callable[[], bool]) -> AsyncIterator[str]:
-    """Yield what is new as server-sent events: models of the whole page, and how the run fares in between."""
+    """Yield news as server-sent events: data of the whole page, and the state of the run."""
     sent = {"model": -1, "status": -1}
     last = time.monotonic()
     yield "retry: 2000\n\n"
@@ -120,11 +106,11 @@ async def stream(follower: Follower, stopping: Callable[[], bool]) -> AsyncItera
 
 LOOPBACK = "127.0.0.1"
 SHORTEST_TOKEN = 16  # characters
-GRACE = 10  # seconds that streams have to end, which they do by themselves in half a one: the machine may stand still
+GRACE = 10  # seconds for streams to end; they need half a second, more on a busy machine
 
 
 def check_place(host: str | None, port: int, token: str | None) -> str:
-    """Return the host, or refuse: beyond the loopback address a page needs an explicit host and a token."""
+    """Return the host, or refuse it: any host but the loopback address needs a token."""
     if not 0 <= port <= 65535:
         raise UserError(f"port must lie between 0 and 65535, got {port}; 0 takes one that is free")
     if token is not None and (len(token) < SHORTEST_TOKEN or not (token.isascii() and token.isprintable())):
@@ -142,7 +128,7 @@ def check_place(host: str | None, port: int, token: str | None) -> str:
 
 
 def listener(host: str, port: int) -> socket.socket:
-    """Return a socket that listens there."""
+    """Return a listening socket."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         made = socket.socket(family)
@@ -169,22 +155,22 @@ def url_of(host: str, made: socket.socket, token: str | None) -> str:
 
 
 class Server(uvicorn.Server):
-    """The page's server, which says when it can be reached, and ends its streams when it is to end."""
+    """The server of the page: calls `ready` when it can be reached, and ends its streams when it stops."""
 
     def __init__(self, follower: Follower, host: str, token: str | None, ready: Callable[[], None]) -> None:
         app = make_app(follower, host, token=token, stopping=lambda: self.should_exit)
-        # No log: addresses hold the token.
+        # No log, because addresses contain the token.
         super().__init__(
             uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=GRACE, lifespan="off")
         )
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start, and say so."""
+        """Start, then call `ready`."""
         await super().startup(sockets)
         self._ready()
 
     def run_on(self, made: socket.socket) -> None:
         """Serve until Ctrl+C."""
-        with contextlib.suppress(KeyboardInterrupt):  # which uvicorn raises once more after it has ended in order
+        with contextlib.suppress(KeyboardInterrupt):  # uvicorn raises it again after an orderly end
             asyncio.run(self.serve(sockets=[made]))

@@ -1,4 +1,4 @@
-"""The present state of a run: its progress, the time left, and which agents are in trouble."""
+"""The present state of a run: progress, time left, and agents in trouble."""
 
 import math
 import os
@@ -6,22 +6,21 @@ import socket
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable
 from typing import Any
 
-from gossamer.report.read_runs import MetricsRow
+from gossamer.report.read_runs import MetricsRow, is_list, is_number
 from gossamer.report.runs import ORDERLY
 from gossamer.run.status import ALIVE, RUNNING
 
-LEAP = 10.0  # a loss so many times its best, and above its first, diverges
-APART = 100.0  # so does an agent so many times its usual distance from the average model
-USUAL = 50  # evaluations whose median distance is the usual one
-FEWEST = 3  # … at least, before anything is unusual
+LEAP = 10.0  # an agent diverges if its loss is this many times its best loss and above its first …
+APART = 100.0  # … or its distance from the average model is this many times its usual one
+USUAL = 50  # the usual distance is the median of this many evaluations
+FEWEST = 3  # evaluations before a distance can be unusual
 NOT_FINITE, DIVERGING = "not finite", "diverging"
 
 
 class _Agent:
-    """One agent's losses and distances, as far as they matter."""
+    """One agent's losses and distances."""
 
     def __init__(self) -> None:
         self.first: float | None = None
@@ -49,24 +48,24 @@ class _Agent:
 
 
 class Health:
-    """How the agents of a run fare by its rows of metrics, taken one by one."""
+    """The health of all agents, from rows of metrics that are added one by one."""
 
     def __init__(self, agents: int) -> None:
         self.agents, self.step = agents, 0
         self._agents = [_Agent() for _ in range(agents)]
 
     def add(self, row: MetricsRow) -> None:
-        """Take the next row. Test losses count where there are any, or else those of training."""
+        """Add the next row. Test losses count; without them training losses."""
         self.step = row["step"]
         losses = _list(row, "loss") or _list(row, "train_loss") or []
-        distances = (_list(row, "consensus") or []) if self.step else []  # all begin alike
+        distances = (_list(row, "consensus") or []) if self.step else []  # all agents start equal
         for agent, loss in zip(self._agents, losses, strict=False):
             agent.add_loss(loss)
         for agent, distance in zip(self._agents, distances, strict=False):
             agent.add_distance(distance)
 
     def flags(self, place: int, newest: float | None, *, nonfinite: bool) -> list[str]:
-        """Return what is wrong with an agent whose newest training loss is known, or not finite."""
+        """Return the problems of an agent; `newest` is its newest training loss, if known and finite."""
         agent = self._agents[place]
         if nonfinite or (agent.evaluated and agent.last is None and agent.first is not None):
             return [NOT_FINITE]
@@ -78,40 +77,32 @@ def _list(row: MetricsRow, name: str) -> list[Any] | None:
     return value if isinstance(value, list) else None
 
 
-SEEN = 20.0  # seconds that must have been seen of a run before their pace tells how long the rest will take
-SILENCE = 30.0  # seconds without a word, of a run that should have said one every second
+SEEN = 20.0  # seconds to watch a run before its pace gives an estimate of the time left
+SILENCE = 30.0  # seconds without a status, which a run writes every second
 
 Status = dict[str, Any]
 
 
 def checked(status: Status | None, agents: int) -> Status | None:
-    """Return a status that is what a run writes, or None: the file may be anybody's."""
+    """Return the status if it has the form that a run writes, else None."""
     if status is None:
         return None
     told, ages, losses, events = (status.get(name) for name in ("agents", "ages", "losses", "events"))
     sound = (
         isinstance(status.get("status"), str)
-        and all(_is_number(status.get(name)) for name in ("step", "seconds", "time", "pid"))
-        and all(status.get(name) is None or _is_number(status[name]) for name in ("steps", "epoch"))
-        and _is_list(told, agents, lambda one: isinstance(one, dict) and isinstance(one.get("state"), str))
-        and (losses is None or _is_list(losses, agents, lambda one: one is None or _is_number(one)))
-        and (ages is None or _is_list(ages, agents, lambda row: _is_list(row, agents)))
+        and all(is_number(status.get(name)) for name in ("step", "seconds", "time", "pid"))
+        and all(status.get(name) is None or is_number(status[name]) for name in ("steps", "epoch"))
+        and is_list(told, agents, lambda one: isinstance(one, dict) and isinstance(one.get("state"), str))
+        and (losses is None or is_list(losses, agents, lambda one: one is None or is_number(one)))
+        and (ages is None or is_list(ages, agents, lambda row: is_list(row, agents)))
         and isinstance(events, list)
-        and all(isinstance(one, dict) and "text" in one and _is_number(one.get("time")) for one in events)
+        and all(isinstance(one, dict) and "text" in one and is_number(one.get("time")) for one in events)
     )
     return status if sound else None
 
 
-def _is_list(value: Any, length: int, fits: Callable[[Any], bool] = lambda _: True) -> bool:
-    return isinstance(value, list) and len(value) == length and all(map(fits, value))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
 def live_view(status: Status | None, health: Health, anchor: Status | None, *, there: bool) -> Status:
-    """Return the view. `anchor` is the first status that was seen, `there` says whether the folder still is."""
+    """Return the state for the page; `anchor` is the first status seen, `there` says whether the folder exists."""
     said = status or {}
     step = int(said.get("step") or health.step)
     state, words = _state(said, there)
@@ -136,19 +127,19 @@ def live_view(status: Status | None, health: Health, anchor: Status | None, *, t
 
 
 def _state(said: Status, there: bool) -> tuple[str, str]:
-    """Return running, ended, failed, silent, gone or vanished, and what is to be said about it."""
+    """Return waiting, running, ended, failed, silent, gone or vanished, and a sentence about it."""
     if not there:
-        return "vanished", "The run's folder has gone; what is shown was read before."
+        return "vanished", "The run's folder no longer exists; this page shows what was read before."
     status = said.get("status")
     if status is None:
-        return "waiting", "The run has not said anything yet."
+        return "waiting", "The run has not written a status yet."
     if status != RUNNING:
         return ("ended" if status in ORDERLY else "failed"), f"The run has ended: {status}."
     silent = time.time() - float(said.get("time") or 0.0)
     if said.get("host") == socket.gethostname() and not _alive(int(said.get("pid") or 0)):
-        return "gone", "The run's process is gone without a word, as after a kill; gossamer train --resume goes on."
+        return "gone", "The run's process was killed; gossamer train --resume continues the run."
     if silent > SILENCE:
-        return "silent", f"No word from the run for {silent:.0f} s: it evaluates, saves, waits or hangs."
+        return "silent", f"No status for {silent:.0f} s: the run evaluates, saves, waits or hangs."
     return RUNNING, "Training."
 
 
@@ -163,7 +154,7 @@ def _alive(pid: int) -> bool:
 
 
 def seconds_left(status: Status, anchor: Status | None) -> float | None:
-    """Return how long the rest will take at the pace since the anchor, or since the start when that is too short."""
+    """Return the time left at the pace since the anchor, or since the start if the anchor is too recent."""
     step, steps, seconds = status.get("step") or 0, status.get("steps"), status.get("seconds") or 0.0
     if not steps or not step:
         return None

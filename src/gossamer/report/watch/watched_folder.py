@@ -1,29 +1,29 @@
-"""The folder to watch: the named one or the newest, written by `gossamer train` or by `gossamer launch`."""
+"""The folder to watch: the given one or the newest, written by `gossamer train` or `gossamer launch`."""
 
 import json
 from pathlib import Path
 from typing import Any
 
 from gossamer.errors import UserError
-from gossamer.report.read_runs import FolderError, MetricsRow, RunRecord, read_run
+from gossamer.report.read_runs import FolderError, MetricsRow, RunRecord, check_folder, read_run
 from gossamer.run.agent_folder import read_rows
 from gossamer.run.status import STATUS_FILE, read_status
 from gossamer.runtime.environment import FIELDS, Run
 
-NOTE = "launch.json"  # which launch writes before it starts anything
+NOTE = "launch.json"  # launch writes it before it starts the agents
 
 
 def read_launch(path: Path) -> RunRecord:
-    """Read a folder that launch wrote."""
+    """Read a folder written by launch."""
     try:
         note = json.loads((path / NOTE).read_text(encoding="utf-8"))
         told = {name: value for name, value in note["settings"].items() if name in FIELDS}
         script = Path(str(note["script"]))
-        # A network needs no links here, and none of what they would need.
+        # Only the network is needed here, so settings of the links are replaced.
         run = Run(**{**told, "key_file": None, "address": "127.0.0.1", "book": None, "rank": 0})
         network = run.make_network()
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FolderError(f"'{path}' cannot be shown: {NOTE} is damaged ({error}); launch anew") from None
+        raise FolderError(f"'{path}' cannot be shown: {NOTE} is damaged ({error}); launch again") from None
     except UserError as error:
         raise FolderError(f"'{path}' cannot be shown: {error}") from None
     values = {
@@ -39,21 +39,21 @@ def read_launch(path: Path) -> RunRecord:
 
 
 def whole_row(row: MetricsRow, agents: int) -> MetricsRow:
-    """Return a sample with all that a row of metrics has; the newest training loss stands in for the test loss."""
+    """Return a sample as a row of metrics, with the newest training loss as the test loss."""
     nothing = [None] * agents
     loss = row.get("train_loss") or nothing
     return {**row, "epoch": None, "accuracy": row.get("accuracy") or nothing, "loss": loss}
 
 
 def explained(model: dict[str, Any]) -> dict[str, Any]:
-    """Return the page's model of a launch with words that fit it, and without what only train knows."""
+    """Return the data of the page with the words of a launch, without what only train knows."""
     charts = [
         {**chart, "title": "Training loss", "about": "Newest batch, mean over the agents"}
         if chart["key"] == "loss"
         else chart
         for chart in model["charts"]
     ]
-    note = f"a script of your own; what it was launched with is in {NOTE}"
+    note = f"your own script; {NOTE} has its settings"
     facts = [fact for fact in model["header"]["facts"] if fact["value"] != "-"]
     return {
         **model,
@@ -66,7 +66,7 @@ def explained(model: dict[str, Any]) -> dict[str, Any]:
 
 
 def _as_sampled(run: dict[str, Any]) -> dict[str, Any]:
-    """Return a run without what was filled in: an accuracy that was never reported, and a test loss."""
+    """Return a run without what `whole_row` filled in: an accuracy that was never reported, and the test loss."""
     agents = {name: values for name, values in run["agents"].items() if name != "loss" and _any(values)}
     best = run["best"] if "accuracy" in agents else None
     return {**run, "best": best, "agents": agents}
@@ -77,12 +77,12 @@ def _any(values: list[list[Any]]) -> bool:
 
 
 RUNS = Path("runs")  # where train and launch make their folders
-KINDS = ("config.toml", NOTE)  # one of which every run's folder has
-SIGNS = (STATUS_FILE, "metrics.jsonl", *KINDS)  # files that tell when a run was last heard of
+KINDS = ("config.toml", NOTE)  # every run folder has one of these
+SIGNS = (STATUS_FILE, "metrics.jsonl", *KINDS)  # files whose times show when a run last wrote
 
 
 def newest_run(place: Path = RUNS) -> Path:
-    """Return the run folder below a place in which something was written last."""
+    """Return the run folder below `place` that was written to last."""
     folders = {file.parent for kind in KINDS for depth in ("*", "*/runs/*") for file in place.glob(f"{depth}/{kind}")}
     if not folders:
         raise UserError(f"there is no run in '{place}'; start one with gossamer train, or name a folder")
@@ -94,11 +94,8 @@ def _last_sign(folder: Path) -> float:
 
 
 def read_any(path: Path) -> RunRecord:
-    """Read a run of train or launch, which may have just begun; one line says what is wrong with anything else."""
-    if not path.exists():
-        raise UserError(f"there is no '{path}'; give a folder that train or launch wrote")
-    if not path.is_dir():
-        raise UserError(f"'{path}' is a file; give the run folder that it lies in")
+    """Read a run of train or launch, which may have just begun; raise UserError for any other folder."""
+    check_folder(path, "launch")
     if (path / "config.toml").is_file():
         return read_run(path, may_be_empty=True)
     if (path / NOTE).is_file():

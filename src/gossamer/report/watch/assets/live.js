@@ -1,4 +1,4 @@
-// The page while a run trains: progress, its agents, and links coloured by the age of what they carry right now.
+// The live page of a run: progress, agents, and links coloured by the present age of their messages.
 
 (() => {
   const page = window.gossamerPage, state = page.state;
@@ -14,7 +14,7 @@
 
   function build() {
     at("kind").textContent = "watch";
-    document.querySelector("footer").lastChild.textContent = ". This page asks nothing of anybody but gossamer watch.";
+    document.querySelector("footer").lastChild.textContent = ". This page loads data only from gossamer watch.";
     at("live").replaceChildren(
       make("div", { class: "live-line" }, make("span", { id: "live-state", class: "pill", role: "status" }), make("span", { id: "live-progress" }), make("span", { id: "live-left" })),
       make("div", { id: "live-bar", class: "progress", role: "progressbar", "aria-label": "Steps done", "aria-valuemin": "0", "aria-valuemax": "100" }, make("div")),
@@ -26,7 +26,7 @@
       make("div", { class: "agents-now" }, make("table", { id: "agents-now" })), make("ol", { id: "live-events", hidden: true }));
     const now = make("section", { id: "now", class: "grid", "aria-label": "Right now" }, network, agents);
     at("charts").before(now);
-    Plotly.Plots.resize(at("network"));  // it is in another place than it was drawn for
+    Plotly.Plots.resize(at("network"));  // the figure has moved to another place
     state.ages = "last";
   }
 
@@ -45,7 +45,7 @@
     bar.firstChild.style.width = `${100 * (share || 0)}%`;
     bar.className = `progress ${live.state}`;
     if (share !== null) bar.setAttribute("aria-valuenow", String(Math.round(100 * share)));
-    const words = connected ? (live.state === "running" ? "" : live.words) : "The page has lost its server, and tries again; the run is not touched by that.";
+    const words = connected ? (live.state === "running" ? "" : live.words) : "The page has lost its server and tries to reconnect. The run is not affected.";
     at("live-words").textContent = words;
     at("live-words").hidden = !words;
     document.title = `${share === null ? "" : `${Math.floor(100 * share)} % `}${name.toLowerCase()} · ${state.model.header.title}`;
@@ -86,7 +86,7 @@
     showAgentsNow(live);
   }
 
-  // Only what the age of messages colours is drawn anew.
+  // Redraws only what shows the age of messages.
   function redraw() {
     if (!state.live.ages) return;
     showNetwork(state, page.inside);
