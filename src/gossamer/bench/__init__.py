@@ -1,6 +1,6 @@
-"""Speed and memory of the engine, measured beside other ways to train N agents on the same machine."""
+"""Speed and memory of the engine, compared with other ways to train N agents on the same machine."""
 
-# Importing these puts their cases on the list, in this order.
+# Importing these modules registers their cases, in this order.
 from gossamer.bench import speed  # noqa: F401 # isort: skip
 from gossamer.bench import scale  # noqa: F401 # isort: skip
 from gossamer.bench import runtime_cases  # noqa: F401 # isort: skip

@@ -1,7 +1,4 @@
-"""The list of benchmark cases, and the request that they are run with.
-
-A case returns its rows, and facts that belong to all of them.
-"""
+"""The registry of benchmark cases, and the request that a case runs with."""
 
 import dataclasses
 from collections.abc import Callable
@@ -28,7 +25,7 @@ class Request:
 
     device: str
     precision: str
-    steps: int | None = None  # iterations in a timed block; None: each case's own number
+    steps: int | None = None  # iterations per timed block; None means each case's own number
     quick: bool = False
     say: Callable[[str], None] = field(default=_silent, compare=False)
 
@@ -39,19 +36,19 @@ class Request:
 
     @property
     def threads(self) -> int:
-        """The CPU threads that all contestants get: as many as torch would take by itself."""
+        """The CPU threads of every contestant: torch's default."""
         return torch.get_num_threads()
 
     def count(self, default: int) -> int:
-        """Return the iterations in a block: what was asked for, or this many."""
+        """Return the iterations per block: the given number, or the default."""
         return self.steps or (min(default, QUICK_STEPS) if self.quick else default)
 
     def race(self, rounds: int) -> Race:
-        """Return a race of so many blocks for each contestant."""
+        """Return a race with this many blocks per contestant."""
         return Race(self.device, 2 if self.quick else rounds, self.say)
 
     def saying(self, say: Callable[[str], None]) -> "Request":
-        """Return the same plan, telling its progress to somebody."""
+        """Return the same request, with a function that receives its progress."""
         return dataclasses.replace(self, say=say)
 
     def command(self, case: str) -> str:
@@ -62,7 +59,7 @@ class Request:
 
 
 def make_request(device: str | None, precision: str | None, steps: int | None, *, quick: bool) -> Request:
-    """Fill in what was left open, and refuse what cannot be."""
+    """Fill in the defaults and refuse invalid values."""
     device = check_device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if torch.device(device).type not in ("cpu", "cuda"):
         raise UserError(f"device '{device}' cannot be measured; use cpu or cuda")
@@ -79,7 +76,7 @@ BenchRow = dict[str, Any]
 
 @dataclass
 class Measured:
-    """What a case found; `about` says in words what was run."""
+    """The result of a case: rows, and facts about all rows; `about` describes the run."""
 
     about: str
     rows: list[BenchRow] = field(default_factory=list)
@@ -89,47 +86,41 @@ class Measured:
 
 @dataclass(frozen=True)
 class Case:
-    """One benchmark. `usual_on` are the devices on which it runs without being asked for."""
+    """One benchmark. By default it runs on the devices `usual_on`; it can run on every device, or just `only_on`."""
 
     name: str
     title: str
     run: Callable[[Request], Measured]
-    usual_on: tuple[str, ...] = ("cuda", "cpu")
-    needs_cuda: bool = False
-    needs_cpu: bool = False
+    usual_on: tuple[str, ...]
+    only_on: str | None
 
 
 CASES: dict[str, Case] = {}
 
 
 def case(
-    name: str,
-    title: str,
-    *,
-    usual_on: tuple[str, ...] = ("cuda", "cpu"),
-    needs_cuda: bool = False,
-    needs_cpu: bool = False,
+    name: str, title: str, *, usual_on: tuple[str, ...] = ("cuda", "cpu"), only_on: str | None = None
 ) -> Callable[[Callable[[Request], Measured]], Callable[[Request], Measured]]:
-    """Put a function on the list of cases."""
+    """Register a function as a case."""
 
     def add(run: Callable[[Request], Measured]) -> Callable[[Request], Measured]:
-        CASES[name] = Case(name, title, run, usual_on, needs_cuda, needs_cpu)
+        CASES[name] = Case(name, title, run, usual_on, only_on)
         return run
 
     return add
 
 
-def run_case(one: Case, plan: Request) -> Measured:
-    """Run a case, and leave the device to the next one as it was."""
+def run_case(one: Case, request: Request) -> Measured:
+    """Run a case, then free the memory of the device."""
     try:
-        return one.run(plan)
+        return one.run(request)
     finally:
-        free_memory(plan.device)
+        free_memory(request.device)
 
 
-def choose_cases(text: str | None, plan: Request) -> list[Case]:
-    """Return the cases that are named with commas between them, or all usual ones of the device."""
-    kind = "cuda" if plan.cuda else "cpu"
+def choose_cases(text: str | None, request: Request) -> list[Case]:
+    """Return the cases of a comma-separated list, or the usual cases of the device."""
+    kind = "cuda" if request.cuda else "cpu"
     if text is None:
         return [one for one in CASES.values() if kind in one.usual_on]
     names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
@@ -138,8 +129,8 @@ def choose_cases(text: str | None, plan: Request) -> list[Case]:
     for name in names:
         if name not in CASES:
             raise unknown_name("case", name, CASES)
-        if CASES[name].needs_cuda and not plan.cuda:
-            raise UserError(f"case '{name}' needs a CUDA device, got {plan.device}; leave it out")
-        if CASES[name].needs_cpu and plan.cuda:
-            raise UserError(f"case '{name}' is of the CPU, got {plan.device}; add --device cpu")
+        if CASES[name].only_on == "cuda" and not request.cuda:
+            raise UserError(f"case '{name}' needs a CUDA device, got {request.device}; leave it out")
+        if CASES[name].only_on == "cpu" and request.cuda:
+            raise UserError(f"case '{name}' runs only on the CPU, got {request.device}; add --device cpu")
     return [CASES[name] for name in names]

@@ -1,8 +1,8 @@
-"""gossipy-dfl, a simulator of gossip learning with link delays, on the same model, data, graph and delay.
+"""gossipy-dfl, a simulator of gossip learning with link delays, with the same model, data, graph and delay.
 
-A round has one time step. In it every node sends a copy of its model to one random neighbour; the receiver averages it
-with its own, `delay` rounds later, and takes one gradient step: N gradient steps a round, as the engine takes. Each
-node holds one batch of examples. Nothing is evaluated.
+A round is one time step. Every node sends a copy of its model to one random neighbour. `delay` rounds later the
+receiver averages it with its own and takes one gradient step: N gradient steps per round, as in the engine. Each node
+has one batch of examples. Nothing is evaluated.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ def installed() -> bool:
 
 
 def rounds(task: Task, inputs: Tensor, targets: Tensor, network: Network, delay: int, count: int) -> list[float]:
-    """Return the seconds that each of `count` rounds takes, once late messages arrive."""
+    """Return the seconds of each of `count` rounds, after the first late messages have arrived."""
     with _quiet():
         simulation = importlib.import_module("gossipy.simul")
         simulator = _simulator(task, inputs, targets, network, delay)
@@ -38,7 +38,7 @@ def rounds(task: Task, inputs: Tensor, targets: Tensor, network: Network, delay:
         simulator.init_nodes()
         skipped = delay + 2
         simulator.start(n_rounds=skipped + count)
-        importlib.import_module("gossipy").CACHE.clear()  # models in flight at the end would stay there
+        importlib.import_module("gossipy").CACHE.clear()  # it keeps models that are in flight at the end
     return [after - before for before, after in zip(clock.times[skipped - 1 :], clock.times[skipped:], strict=False)]
 
 
@@ -69,7 +69,7 @@ def _simulator(task: Task, inputs: Tensor, targets: Tensor, network: Network, de
 
 
 def _model(task: Task) -> Any:
-    """Return the task's module as gossipy's kind of model."""
+    """Return the task's module as a model of gossipy."""
     base: Any = importlib.import_module("gossipy.model").TorchModel
 
     class Model(base):  # type: ignore[misc]
@@ -81,13 +81,13 @@ def _model(task: Task) -> Any:
             return self.module(x)  # type: ignore[no-any-return]
 
         def init_weights(self) -> None:
-            """All nodes begin alike, as the engine's agents do."""
+            """Keep the weights: all nodes start equal, like the agents of the engine."""
 
     return Model()
 
 
 class _Shards:
-    """One batch a node, and no test examples: the two questions that a simulation asks of its data."""
+    """One batch per node and no test examples, with the two methods that a simulation needs."""
 
     def __init__(self, inputs: Tensor, targets: Tensor) -> None:
         self._inputs, self._targets = inputs, targets
@@ -100,9 +100,9 @@ class _Shards:
 
 
 def _clock(simulation: Any) -> Any:
-    """Return a receiver of events that notes when each time step ended."""
+    """Return an event receiver that records the end of each time step."""
 
-    class Clock(simulation.SimulationEventReceiver):  # type: ignore[misc]
+    class StepTimes(simulation.SimulationEventReceiver):  # type: ignore[misc]
         def __init__(self) -> None:
             self.times: list[float] = []
 
@@ -118,18 +118,18 @@ def _clock(simulation: Any) -> Any:
         def update_end(self) -> None:
             pass
 
-    return Clock()
+    return StepTimes()
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep standard output and torch's generator as they are: gossipy sets up logging and draws bars."""
+    """Leave standard output, logging and torch's generator unchanged: gossipy sets up logging and draws bars."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     with torch.random.fork_rng(devices=[]):
         simulation = _import_simulation()
         track = simulation.track
-        simulation.track = lambda steps, **_: (step for step in steps)  # it is closed at the end, as a generator can be
+        simulation.track = lambda steps, **_: (step for step in steps)  # a generator, because gossipy closes it
         logging.getLogger("rich").setLevel(logging.WARNING)
         root.handlers[:] = handlers
         root.setLevel(level)
@@ -140,7 +140,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _import_simulation() -> Any:
-    """Import gossipy's simulator. It imports torchvision for data sets that are not used here: an empty one will do."""
+    """Import gossipy's simulator, which imports torchvision for data sets: here an empty module is enough."""
     try:
         importlib.import_module("torchvision")
     except (ImportError, RuntimeError):

@@ -1,4 +1,4 @@
-"""Timers: contestants take turns in blocks of iterations, so that a machine that slows down does so for all."""
+"""Timers: contestants take turns in blocks of iterations, so a slow phase of the machine hits all of them."""
 
 import contextlib
 import gc
@@ -13,7 +13,7 @@ import torch
 
 @dataclass(frozen=True)
 class Timing:
-    """Milliseconds of one iteration: the median over blocks, the fastest and the slowest block."""
+    """Milliseconds per iteration: median, fastest and slowest block."""
 
     ms: float
     low: float
@@ -22,29 +22,29 @@ class Timing:
 
     @classmethod
     def of(cls, blocks: Sequence[float]) -> "Timing":
-        """Sum up the blocks of a contestant."""
+        """Summarise the blocks of a contestant."""
         return cls(statistics.median(blocks), min(blocks), max(blocks), len(blocks))
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """One way to take an iteration; `around` sets the arithmetic in which it runs."""
+    """One way to compute an iteration; `around` sets its arithmetic."""
 
     label: str
     step: Callable[[], object]
-    warm_up: int  # iterations before the first timed one: compilers, recordings, first late messages
-    steps: int  # iterations in a timed block
+    warm_up: int  # untimed iterations: compilation, recording, first late messages
+    steps: int  # iterations per timed block
     around: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext
-    may_fail: bool = False  # a rival that cannot run is noted; the engine's own failures are failures
+    may_fail: bool = False  # a rival's failure becomes a note; a failure of the engine is an error
 
 
 class Race:
-    """Times contestants. After Ctrl+C `interrupted` is set and `timings` holds what was measured until then."""
+    """Times contestants. After Ctrl+C `interrupted` is True and `timings` has the results so far."""
 
     def __init__(self, device: str, rounds: int, on_block: Callable[[str], None]) -> None:
         self.device, self.rounds, self._on_block = device, rounds, on_block
         self.interrupted = False
-        self.notes: dict[str, str] = {}  # by label, why a contestant has no timing
+        self.notes: dict[str, str] = {}  # by label: why a contestant has no timing
         self._blocks: dict[str, list[float]] = {}
 
     @property
@@ -53,7 +53,7 @@ class Race:
         return {label: Timing.of(blocks) for label, blocks in self._blocks.items() if blocks}
 
     def run(self, contestants: Sequence[Contestant]) -> dict[str, Timing]:
-        """Warm all up, then let them take turns; every round begins with another one."""
+        """Warm all up, then time them in turns; every round starts with another contestant."""
         try:
             running = [one for one in contestants if self._warm_up(one)]
             for number in range(self.rounds):
@@ -68,7 +68,7 @@ class Race:
         return self.timings
 
     def _warm_up(self, one: Contestant) -> bool:
-        """Run a contestant untimed, and say whether it can run: a rival may need more memory than there is."""
+        """Run a contestant untimed and say whether it works: a rival may need too much memory."""
         self._on_block(f"{one.label}, warming up")
         try:
             with one.around():
@@ -84,7 +84,7 @@ class Race:
 
 
 def timed(step: Callable[[], object], count: int, device: str) -> float:
-    """Return the milliseconds of one of `count` iterations; a GPU is waited for at both ends."""
+    """Return the milliseconds per iteration over `count` iterations, synchronised with the GPU at both ends."""
     synchronise(device)
     before = time.perf_counter()
     for _ in range(count):
@@ -94,21 +94,21 @@ def timed(step: Callable[[], object], count: int, device: str) -> float:
 
 
 def synchronise(device: str) -> None:
-    """Wait until the device has done what it was told."""
+    """Wait until the device has finished all work."""
     if torch.device(device).type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def free_memory(device: str) -> None:
-    """Give back what nothing refers to any more, cycles included."""
+    """Free unused memory, reference cycles included."""
     gc.collect()
     if torch.device(device).type == "cuda":
         torch.cuda.empty_cache()
 
 
 def copy_rate(device: str, size: int) -> float:
-    """Return the bytes a second that a large copy inside the device's memory moves, reads and writes both counted."""
+    """Return the bytes per second of a large copy on the device; reads and writes both count."""
     source = torch.ones(size, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
     blocks = [timed(lambda: target.copy_(source), 10, device) for _ in range(6)]
-    return 2 * size / (statistics.median(blocks[1:]) / 1000)  # the first one warms up
+    return 2 * size / (statistics.median(blocks[1:]) / 1000)  # the first block warms up

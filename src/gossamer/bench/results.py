@@ -1,6 +1,6 @@
-"""Benchmark results: one file per device, and tables of text for the terminal and RESULTS.md.
+"""Benchmark results: one file per device, and text tables for the terminal and RESULTS.md.
 
-A case that is measured again replaces its old figures.
+A new measurement of a case replaces the old one.
 """
 
 import datetime
@@ -26,12 +26,12 @@ from gossamer.version import __version__
 CaseRecord = dict[str, Any]
 
 
-def environment(plan: Request) -> dict[str, Any]:
-    """Return where and with what something was measured."""
+def environment(request: Request) -> dict[str, Any]:
+    """Return the machine and the versions of a measurement."""
     return {
-        "device": device_name(plan.device),
+        "device": device_name(request.device),
         "cpus": os.cpu_count(),
-        "threads": plan.threads,
+        "threads": request.threads,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "triton": _version("triton"),
@@ -47,17 +47,17 @@ def _version(package: str) -> str | None:
         return None
 
 
-def make_record(plan: Request, one: Case, measured: Measured) -> CaseRecord:
-    """Return a case's results as they are kept."""
+def make_record(request: Request, one: Case, measured: Measured) -> CaseRecord:
+    """Return the results of a case as stored."""
     return {
         "case": one.name,
-        "title": one.title + (" (quick: tiny sizes)" if plan.quick else ""),
+        "title": one.title + (" (quick: tiny sizes)" if request.quick else ""),
         "about": measured.about,
-        "command": plan.command(one.name),
-        "environment": environment(plan),
+        "command": request.command(one.name),
+        "environment": environment(request),
         "rows": measured.rows,
         "facts": measured.facts,
-        "quick": plan.quick,
+        "quick": request.quick,
         "interrupted": measured.interrupted,
     }
 
@@ -69,13 +69,13 @@ def path_of(folder: Path, device: str) -> Path:
 
 
 def save(folder: Path, device: str, record: CaseRecord) -> None:
-    """Merge a record into the device's file. A quick look stands beside the full figures, not in their place."""
+    """Merge a record into the device's file. A quick measurement does not replace a full one."""
     folder.mkdir(parents=True, exist_ok=True)
     path = path_of(folder, device)
     records = _read(path) if path.exists() else {}
     key = record["case"] + (" quick" if record["quick"] else "")
     if record["interrupted"] and key in records and not records[key]["interrupted"]:
-        return  # half a measurement is no reason to lose a whole one
+        return  # an interrupted measurement does not replace a complete one
     records[key] = json.loads(to_json(record))
     document = {"device": device_name(device), "cases": records}
     write_text(path, json.dumps(document, indent=2, ensure_ascii=False) + "\n")
@@ -97,11 +97,11 @@ def _read(path: Path) -> dict[str, CaseRecord]:
 
 
 def _number(value: float) -> str:
-    """Write three digits at least: 0.0123, 1.23, 12.3, 1234."""
+    """Return a number with at least three digits: 0.0123, 1.23, 12.3, 1234."""
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
-# In the order in which a table shows them; one that no row has is left out.
+# In the order of the table; a column without values is left out.
 COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "label": ("what", str),
     "delay": ("delay", str),
@@ -139,10 +139,10 @@ def _stopped(found: dict[str, Any]) -> str:
 
 FACTS: dict[str, Callable[[Any], str]] = {
     "bytes_moved": lambda value: f"bytes that the fused units must move: {in_words(value)}",
-    "copy_rate": lambda value: f"rate of a large copy inside the device: {in_words(value)} a second",
+    "copy_rate": lambda value: f"rate of a large copy on the device: {in_words(value)} per second",
     "floor_ms": lambda value: f"memory-traffic floor: {_number(value)} ms",
     "over_floor": lambda value: f"gossamer takes {_number(value)} times the floor",
-    "worst_shared": lambda value: f"shared memory takes at most {_number(value)} times the mixing alone on top of it",
+    "worst_shared": lambda value: f"extra time of shared memory: at most {_number(value)} times the mixing alone",
     "stopped_shared": _stopped,
     "stopped_sockets": _stopped,
 }
@@ -160,16 +160,16 @@ def to_text_table(record: CaseRecord) -> tuple[list[str], list[list[str]]]:
 
 
 def to_facts(record: CaseRecord) -> list[str]:
-    """Return what belongs to no row, a sentence each."""
+    """Return the facts about all rows, one line each."""
     return [FACTS[name](value) for name, value in record["facts"].items() if name in FACTS and value is not None]
 
 
 def to_markdown(records: list[CaseRecord]) -> str:
-    """Return RESULTS.md: case by case, the devices under each other."""
+    """Return RESULTS.md: the cases in order, each with all devices."""
     lines = [
         "# Benchmark results",
         "",
-        "Written by `gossamer bench`; docs/benchmarks.md says what is measured and how to read it.",
+        "Written by `gossamer bench`; docs/benchmarks.md explains how to read it.",
     ]
     ordered = sorted(records, key=lambda record: record["quick"])
     for title in dict.fromkeys(record["title"] for record in ordered):

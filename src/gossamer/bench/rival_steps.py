@@ -1,6 +1,6 @@
-"""Other ways to take one gradient step of N models. All begin with the engine's parameters and first batch.
+"""Other ways to take one gradient step of N models, all from the engine's parameters and first batch.
 
-Each rival is given more than the engine: its batch lies ready on the device, and it neither mixes nor sends anything.
+Each rival has an advantage: its batch is already on the device, and it neither mixes nor sends.
 """
 
 import copy
@@ -15,7 +15,7 @@ from gossamer.tasks import Task
 
 
 class NaiveLoop:
-    """N separate modules with an optimiser each, one after the other."""
+    """N separate modules, each with its optimiser, one after the other."""
 
     def __init__(self, task: Task, inputs: Tensor, targets: Tensor) -> None:
         first = task.fresh_module(SEED).module.to(inputs.device)
@@ -44,7 +44,7 @@ def _gradient_of(parameter: nn.Parameter) -> Tensor:
 
 
 class Vmapped:
-    """torch.func.vmap of torch.func.grad over stacked parameters, as torch's tutorial on model ensembling does it."""
+    """torch.func.vmap of torch.func.grad over stacked parameters, as in torch's tutorial on model ensembling."""
 
     def __init__(self, task: Task, inputs: Tensor, targets: Tensor) -> None:
         base = task.fresh_module(SEED).module.to(inputs.device).train()
@@ -57,15 +57,14 @@ class Vmapped:
         def loss(
             parameters: dict[str, Tensor], buffers: dict[str, Tensor], x: Tensor, y: Tensor
         ) -> tuple[Tensor, dict[str, Tensor]]:
-            moved = {
-                name: buffer.clone() for name, buffer in buffers.items()
-            }  # a transform forbids changing its inputs
+            # Copies, because a transform must not change its inputs.
+            moved = {name: buffer.clone() for name, buffer in buffers.items()}
             return task.loss(torch.func.functional_call(base, (parameters, moved), (x,)), y), moved
 
         self._gradients = torch.func.vmap(torch.func.grad(loss, has_aux=True))
 
     def step(self) -> None:
-        """Take all gradients at once, then a step of SGD."""
+        """Compute all gradients at once, then take a step of SGD."""
         self._last, self._buffers = self._gradients(self.parameters, self._buffers, self._inputs, self._targets)
         gradients = [self._last[name] for name in self.parameters]
         torch._foreach_add_(list(self.parameters.values()), gradients, alpha=-LEARNING_RATE)
@@ -76,9 +75,9 @@ class Vmapped:
 
 
 class OneModel:
-    """ONE model on the batches of all agents together: the same arithmetic, but nothing decentralised about it.
+    """One model on the batches of all agents together: the same amount of arithmetic, but not decentralised.
 
-    Its type is the one given, its feature maps have the channels last, and on a GPU it is one CUDA graph.
+    It computes in `dtype` with channels-last feature maps; on a GPU it is one CUDA graph.
     """
 
     def __init__(self, task: Task, inputs: Tensor, targets: Tensor, dtype: torch.dtype) -> None:

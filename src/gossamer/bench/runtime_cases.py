@@ -1,6 +1,6 @@
-"""The case of agents as processes: what a step that gossips takes beyond the mixing alone, and what a dead peer costs.
+"""The case of agents as processes: the extra time of a gossip step over mixing alone, and the cost of a dead peer.
 
-Both are run by the same processes at the same time of day, in turns, so that they share cores and memory alike.
+The same processes run all contestants in turns, so all share cores and memory in the same way.
 """
 
 import contextlib
@@ -19,20 +19,20 @@ from gossamer.runtime.keys import write_key
 
 AGENTS = 4
 MIXING, SHARED, SOCKETS, LOCKED = "mixing alone", "shared memory", "sockets", "sockets, encrypted"
-STOPPED = {SHARED: "stopped_shared", SOCKETS: "stopped_sockets"}  # facts about a receiver that is stopped
-BLOCK_LIMIT = 60.0  # seconds after which a block has steps enough
+STOPPED = {SHARED: "stopped_shared", SOCKETS: "stopped_sockets"}  # names of the facts about a stopped receiver
+BLOCK_LIMIT = 60.0  # longest block in seconds
 STOPPED_LIMIT = 60.0
 
 
 @dataclass(frozen=True)
 class Message:
-    """How large a message is, how long it is measured, and whether with all that there is to see."""
+    """The size of a message, how long it is measured, and with which extra contestants."""
 
-    numbers: int  # of four bytes
+    numbers: int  # of four bytes each
     steps: int
     rounds: int
-    locked: bool = False  # over encrypted sockets too
-    stopped: int = 0  # steps while a receiver is stopped
+    locked: bool = False  # also over encrypted sockets
+    stopped: int = 0  # steps with a stopped receiver
 
     @property
     def text(self) -> str:
@@ -41,12 +41,12 @@ class Message:
 
     @property
     def needs(self) -> int:
-        """About how many bytes of memory all agents take with all contestants, as it was found."""
+        """The measured memory, in bytes, of all agents with all contestants."""
         return AGENTS * (75 if self.locked else 40) * 4 * self.numbers
 
     @property
     def ways(self) -> list[str]:
-        """How it travels."""
+        """The transports to measure."""
         return [SHARED, SOCKETS, LOCKED] if self.locked else [SHARED, SOCKETS]
 
 
@@ -60,13 +60,13 @@ TINY = (Message(10_000, 10, 2, locked=True, stopped=20),)
 
 @dataclass
 class BlockTally:
-    """What the agents said of one contestant, block by block."""
+    """The answers of the agents about one contestant, block by block."""
 
     blocks: list[list[dict[str, Any]]] = field(default_factory=list)
 
     @property
     def row(self) -> BenchRow:
-        """Medians over steps and agents: of all blocks, and of the fastest and the slowest one."""
+        """Medians over steps and agents: of all blocks, of the fastest and of the slowest block."""
         medians = [_milliseconds(block) for block in self.blocks]
         told = [answer for block in self.blocks for answer in block]
         ages = [answer["age"] for answer in told if answer["age"] is not None]
@@ -81,7 +81,7 @@ class BlockTally:
 
 
 def free_memory() -> int:
-    """Return the bytes that this machine can give to processes."""
+    """Return the available memory of this machine in bytes."""
     lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
 
@@ -91,9 +91,9 @@ def _milliseconds(answers: Sequence[dict[str, Any]]) -> float:
     return 1000 * statistics.median(seconds)
 
 
-@case("runtime", "Agents as processes: a step that gossips beside the mixing alone", usual_on=(), needs_cpu=True)
-def runtime(plan: Request) -> Measured:
-    """Time whole steps of agents that exchange messages, and watch their memory while one of them is stopped."""
+@case("runtime", "Agents as processes: a step that gossips beside the mixing alone", usual_on=(), only_on="cpu")
+def runtime(request: Request) -> Measured:
+    """Time whole steps of agents that exchange messages, and measure their memory while one is stopped."""
     measured = Measured(
         f"d-asgd, {AGENTS} agents (complete:{AGENTS}), each a process with one thread, float32, gradients of zeros; "
         "times are medians over steps and agents"
@@ -101,14 +101,14 @@ def runtime(plan: Request) -> Measured:
     if not STATUS.exists():
         raise UserError(f"case 'runtime' reads '{STATUS}', which this system does not have; measure it on Linux")
     try:
-        for message in TINY if plan.quick else MESSAGES:
+        for message in TINY if request.quick else MESSAGES:
             if message.needs > (free := free_memory()):
                 note = f"needs {in_words(message.needs)} of memory, {in_words(free)} are free"
                 measured.rows.append({"label": message.text, "note": note})
                 continue
-            plan.say(f"{message.text}, starting")
+            request.say(f"{message.text}, starting")
             with Fleet(AGENTS) as fleet:
-                _measure(plan, fleet, message, measured)
+                _measure(request, fleet, message, measured)
     except KeyboardInterrupt:
         measured.interrupted = True
     over = [row["times_mixing"] for row in measured.rows if row["label"].endswith(SHARED) and row.get("times_mixing")]
@@ -116,23 +116,23 @@ def runtime(plan: Request) -> Measured:
     return measured
 
 
-def _measure(plan: Request, fleet: Fleet, message: Message, measured: Measured) -> None:
-    """Add what is found with messages of one size; after Ctrl+C, what was found until then."""
+def _measure(request: Request, fleet: Fleet, message: Message, measured: Measured) -> None:
+    """Add the results for messages of one size; after Ctrl+C, the results so far."""
     from gossamer.runtime.book import serve_book  # it starts torch.distributed, which no other case needs
 
     with contextlib.closing(serve_book("127.0.0.1")) as book:
-        _open(plan, fleet, message, book.endpoint)
+        _open(request, fleet, message, book.endpoint)
         tallies = {label: BlockTally() for label in (MIXING, *message.ways)}
         try:
-            _take_turns(plan, fleet, message, tallies)
+            _take_turns(request, fleet, message, tallies)
         finally:
             measured.rows += to_rows(message, tallies)
         for way in STOPPED if message.stopped else ():
-            measured.facts[STOPPED[way]] = _with_one_stopped(plan, fleet, message, way)
+            measured.facts[STOPPED[way]] = _with_one_stopped(request, fleet, message, way)
 
 
-def _open(plan: Request, fleet: Fleet, message: Message, book: str) -> None:
-    """Let all agents make all contestants."""
+def _open(request: Request, fleet: Fleet, message: Message, book: str) -> None:
+    """Make all contestants in all agents."""
     key = fleet.folder / "key"
     write_key(key)
     settings: dict[str, dict[str, Any] | None] = {
@@ -142,36 +142,36 @@ def _open(plan: Request, fleet: Fleet, message: Message, book: str) -> None:
         LOCKED: {"transport": "sockets", "key_file": str(key)},
     }
     for label in (MIXING, *message.ways):
-        plan.say(f"{message.text}, {label}, opening")
+        request.say(f"{message.text}, {label}, opening")
         given = settings[label]
         full = None if given is None else {**given, "run": fleet.new_run(), "book": book}
         fleet.tell(do="open", label=label, size=message.numbers, settings=full)
 
 
 def _run(fleet: Fleet, label: str, steps: int, **more: Any) -> list[dict[str, Any]]:
-    """Let agents take steps; those at the edges of a block, when not all others are stepping, are not timed."""
+    """Let agents take steps; steps at the edges of a block, when others may stand still, are not timed."""
     asked = {"warm_up": max(2, min(20, steps // 4)), "limit": BLOCK_LIMIT, "memory": False, **more}
     return fleet.tell(do="run", label=label, steps=steps, **asked)
 
 
-def _take_turns(plan: Request, fleet: Fleet, message: Message, tallies: dict[str, BlockTally]) -> None:
-    """Measure block after block, the mixing before each of the others; every round begins with another one."""
-    steps, rounds, ways = plan.count(message.steps), message.rounds, message.ways
+def _take_turns(request: Request, fleet: Fleet, message: Message, tallies: dict[str, BlockTally]) -> None:
+    """Measure block after block, mixing before each transport; every round starts with another transport."""
+    steps, rounds, ways = request.count(message.steps), message.rounds, message.ways
     for label in (MIXING, *ways):
-        plan.say(f"{message.text}, {label}, warming up")
+        request.say(f"{message.text}, {label}, warming up")
         _run(fleet, label, min(steps, 5))
         fleet.tell(do="rest")
     for number in range(rounds):
         first = number % len(ways)
         for way in ways[first:] + ways[:first]:
             for label in (MIXING, way):
-                plan.say(f"{message.text}, {label}, round {number + 1} of {rounds}")
+                request.say(f"{message.text}, {label}, round {number + 1} of {rounds}")
                 tallies[label].blocks.append(_run(fleet, label, steps))
                 fleet.tell(do="rest")
 
 
 def to_rows(message: Message, tallies: dict[str, BlockTally]) -> list[BenchRow]:
-    """Return a row for each contestant that was measured; `extra` is its time less that of the mixing alone."""
+    """Return a row per measured contestant; `extra` is its time minus the time of mixing alone."""
     rows: list[BenchRow] = []
     for label, tally in tallies.items():
         if not tally.blocks:
@@ -184,11 +184,11 @@ def to_rows(message: Message, tallies: dict[str, BlockTally]) -> list[BenchRow]:
     return rows
 
 
-def _with_one_stopped(plan: Request, fleet: Fleet, message: Message, way: str) -> dict[str, Any]:
-    """Stop one agent in the middle of its steps, and let the others go on for long."""
-    plan.say(f"{message.text}, {way}, one receiver stopped")
+def _with_one_stopped(request: Request, fleet: Fleet, message: Message, way: str) -> dict[str, Any]:
+    """Stop one agent during its steps, and let the others continue for a long time."""
+    request.say(f"{message.text}, {way}, one receiver stopped")
     *survivors, last = fleet.ranks
-    before = _run(fleet, way, plan.count(message.steps), memory=True)
+    before = _run(fleet, way, request.count(message.steps), memory=True)
     fleet.stop(last)
     try:
         after = _run(fleet, way, message.stopped, ranks=survivors, warm_up=0, limit=STOPPED_LIMIT, memory=True)
@@ -199,11 +199,11 @@ def _with_one_stopped(plan: Request, fleet: Fleet, message: Message, way: str) -
 
 
 def without_one(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> dict[str, Any]:
-    """Sum up what all agents said before one of them was stopped, and the others when they had gone on without it.
+    """Summarise the answers of all agents before the stop, and of the others after it.
 
-    The slowest and the fastest of ten parts of the time tell whether somebody is held back more and more. Memory is
-    that of the agent whose memory grew most: before the stop, and in the first and the last of ten parts after it. It
-    is a median, as messages come and go.
+    The fastest and the slowest tenth of the time show whether agents become slower. Memory is that of the agent whose
+    memory grew most: before the stop, and in the first and the last tenth after it. It is a median, because messages
+    come and go.
     """
     tenths = [_milliseconds([{"seconds": _tenth(answer["seconds"], n)} for answer in after]) for n in range(10)]
     median = statistics.median
@@ -226,6 +226,6 @@ def without_one(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> di
 
 
 def _tenth(values: Sequence[float | int], number: int) -> Sequence[float | int]:
-    """Return one of ten parts of a list that follow each other; of a short one, one value at least."""
+    """Return one of ten consecutive parts of a list, with at least one value."""
     begin = number * len(values) // 10
     return values[begin : max(begin + 1, (number + 1) * len(values) // 10)]

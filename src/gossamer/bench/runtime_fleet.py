@@ -1,4 +1,4 @@
-"""The agents of `gossamer bench runtime`: processes that do as they are told, and of which nothing is left behind."""
+"""The agent processes of `gossamer bench runtime`; they leave nothing behind."""
 
 import json
 import os
@@ -20,19 +20,19 @@ from gossamer.runtime.launch.child_processes import dies_with
 from gossamer.runtime.launch.job import without_run
 from gossamer.runtime.transport.shared_memory import remove_leftovers
 
-PATIENCE = 300.0  # seconds beyond what was asked for, after which an agent hangs
+PATIENCE = 300.0  # seconds beyond the limit of a command, after which an agent counts as hanging
 WORKER = "gossamer.bench.runtime_worker"
 
 
 def _environment() -> dict[str, str]:
-    """Return one thread for each, and this very package, wherever it was imported from."""
+    """Return the environment of an agent: one thread, and the same copy of this package."""
     here, paths = str(Path(gossamer.__file__).parents[1]), os.environ.get("PYTHONPATH")
     path = here if not paths else os.pathsep.join([here, paths])
     return {**without_run(os.environ), "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 class Fleet:
-    """So many processes on this machine, one thread each."""
+    """Agent processes on this machine, one thread each."""
 
     def __init__(self, agents: int) -> None:
         self.agents = agents
@@ -44,16 +44,16 @@ class Fleet:
 
     @property
     def folder(self) -> Path:
-        """A folder that lasts as long as the fleet."""
+        """A folder that is deleted with the fleet."""
         return Path(self._folder.name)
 
     @property
     def pids(self) -> list[int]:
-        """The processes."""
+        """The process ids."""
         return [process.pid for process in self._processes]
 
     def new_run(self) -> str:
-        """Return the name of another run of these agents."""
+        """Return the name of a new run of these agents."""
         self._runs.append(f"{self._name}-{len(self._runs)}")
         return self._runs[-1]
 
@@ -78,12 +78,12 @@ class Fleet:
                 stderr=log,
                 bufsize=0,
                 env=_environment(),
-                start_new_session=True,  # Ctrl+C is for the one who started them
+                start_new_session=True,  # Ctrl+C is for the parent process
             )
         self._processes.append(process)
 
     def tell(self, *, ranks: Sequence[int] | None = None, **command: Any) -> list[dict[str, Any]]:
-        """Tell agents, all of them unless ranks are named, what to do; return their answers."""
+        """Send a command to the agents of these ranks (None: all) and return their answers."""
         told = self.ranks if ranks is None else ranks
         line = json.dumps(command).encode() + b"\n"
         for rank in told:
@@ -100,7 +100,7 @@ class Fleet:
         return answers
 
     def _answers(self, ranks: Sequence[int], deadline: float) -> list[dict[str, Any]]:
-        """Wait for a line of each."""
+        """Wait for one line from each agent."""
         lines = dict.fromkeys(ranks, b"")
         with selectors.DefaultSelector() as selector:
             for rank in ranks:
@@ -125,15 +125,15 @@ class Fleet:
         return RuntimeError(f"agent {rank} of the benchmark has ended ({words})")
 
     def stop(self, rank: int) -> None:
-        """Let an agent do nothing at all, as if its machine hung."""
+        """Stop an agent completely, as if its machine hung."""
         self._processes[rank].send_signal(signal.SIGSTOP)
 
     def go_on(self, rank: int) -> None:
-        """End that."""
+        """Continue a stopped agent."""
         self._processes[rank].send_signal(signal.SIGCONT)
 
     def close(self) -> None:
-        """Kill all processes and remove what they shared; a second Ctrl+C waits meanwhile."""
+        """Kill all processes and remove what they shared; a second Ctrl+C takes effect afterwards."""
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         try:
             for process in self._processes:

@@ -1,7 +1,7 @@
 """One agent of `gossamer bench runtime`: `python -m gossamer.bench.runtime_worker RANK AGENTS`.
 
-It does as it is told, a line of JSON on standard input each time, and answers each with one on standard output. What
-is timed is `Node.step` with a gradient of zeros, or the rule's step alone on an inbox that lies in private memory.
+It reads commands as lines of JSON from standard input and answers each with one line on standard output. It times
+`Node.step` with a gradient of zeros, or the rule's step alone on an inbox in private memory.
 """
 
 import json
@@ -11,7 +11,7 @@ import statistics
 import sys
 import time
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 
@@ -26,37 +26,23 @@ from gossamer.runtime.node import Node
 from gossamer.seeding import generator
 from gossamer.shapes import Float, Tensor
 
-RULE = "d-asgd"  # its messages are the state alone
-STATUS = Path("/proc/self/status")  # where Linux says how much memory a process has
+RULE = "d-asgd"  # its messages contain only the state
+STATUS = Path("/proc/self/status")  # the memory of a process on Linux
 LEARNING_RATE = 0.01  # times a gradient of zeros
 
 
 def spec(agents: int) -> str:
-    """Return who is linked with whom: everybody with everybody."""
+    """Return the network: complete."""
     return f"complete:{agents}"
 
 
 def first_state(rank: int, size: int) -> Float[Tensor, "1 d"]:
-    """Return where an agent begins: each elsewhere, so that mixing has something to do."""
+    """Return the first state of an agent, different for each."""
     return torch.randn(1, size, generator=generator(0, "bench-runtime", rank))
 
 
-@runtime_checkable
-class Stepper(Protocol):
-    """A way to take a step."""
-
-    ages: list[int]  # of the messages that the last step used
-    sent: int  # bytes that it sent
-
-    def step(self) -> float:
-        """Take a step; return its seconds."""
-
-    def close(self) -> None:
-        """Give up what others see of it."""
-
-
 class Mixing:
-    """The rule's step alone: nothing is published, and the neighbours' states have been received before."""
+    """The rule's step alone: nothing is sent, and the neighbours' states are already here."""
 
     def __init__(self, rank: int, agents: int, size: int) -> None:
         network = make_network(spec(agents))
@@ -67,8 +53,8 @@ class Mixing:
         self._weights = _row_of_weights(network, rank, senders).to(self._x)
         self._rule = algorithm(RULE)
         self._t = 0
-        self.ages: list[int] = []
-        self.sent = 0
+        self.ages: list[int] = []  # of the messages that the last step used
+        self.sent = 0  # bytes that the last step sent
 
     def step(self) -> float:
         """Take a step; return its seconds."""
@@ -82,11 +68,11 @@ class Mixing:
         return seconds
 
     def close(self) -> None:
-        """There is nothing to give up."""
+        """Do nothing: this contestant has no connections."""
 
 
 def _row_of_weights(network: Network, rank: int, senders: list[int]) -> Weights:
-    """Return one agent's weights when all its neighbours are current."""
+    """Return one agent's weights with all neighbours current."""
     whole, row = weigh(network, network.links, torch.zeros_like(network.links)), slice(rank, rank + 1)
     return Weights(
         own=whole.own[row],
@@ -122,14 +108,14 @@ class Gossip:
 
 
 def private_memory() -> int:
-    """Return the bytes of memory that are this process's alone: a ring that is shared is none of them."""
+    """Return the private memory of this process in bytes, without shared rings."""
     lines = STATUS.read_text(encoding="utf-8", errors="replace").splitlines()
     line = next(line for line in lines if line.startswith("RssAnon:"))
     return 1024 * int(line.split()[1])
 
 
-def measure(one: Stepper, steps: int, limit: float, *, memory: bool) -> dict[str, Any]:
-    """Take steps until there were enough, or the seconds are over; return what each of them took."""
+def measure(one: Mixing | Gossip, steps: int, limit: float, *, memory: bool) -> dict[str, Any]:
+    """Take steps until there are enough or the limit in seconds is over; return the times."""
     seconds: list[float] = []
     ages: list[int] = []
     private, sent = [], 0
@@ -150,20 +136,20 @@ def measure(one: Stepper, steps: int, limit: float, *, memory: bool) -> dict[str
 
 
 def _cpu() -> float:
-    """Return the seconds of CPU that all threads of this process have used, in the system's name too."""
+    """Return the CPU seconds of all threads of this process, user and system."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
 
 
 class BenchAgent:
-    """Holds the contestants of this process, and does what each line says."""
+    """Holds the contestants of this process and executes commands."""
 
     def __init__(self, rank: int, agents: int) -> None:
         self._rank, self._agents = rank, agents
-        self._contestants: dict[str, Stepper] = {}
+        self._contestants: dict[str, Mixing | Gossip] = {}
 
     def serve(self) -> None:
-        """Do what is told until standard input ends."""
+        """Execute commands until standard input ends."""
         for line in sys.stdin:
             try:
                 getattr(self, "do_" + (command := json.loads(line)).pop("do"))(**command)
@@ -171,7 +157,7 @@ class BenchAgent:
                 _answer(error=str(error))
 
     def do_open(self, label: str, size: int, settings: dict[str, Any] | None) -> None:
-        """Make a contestant; without settings it is the one that only mixes."""
+        """Make a contestant: Gossip with settings, Mixing without."""
         made = (
             Mixing(self._rank, self._agents, size)
             if settings is None
@@ -181,7 +167,7 @@ class BenchAgent:
         _answer()
 
     def do_run(self, label: str, warm_up: int, steps: int, limit: float, memory: bool) -> None:
-        """Measure a contestant, and go on after that until the next line: others may not be through yet."""
+        """Measure a contestant, then keep stepping until the next command: others may still measure."""
         one = self._contestants[label]
         for _ in range(warm_up):
             one.step()
@@ -190,7 +176,7 @@ class BenchAgent:
             one.step()
 
     def do_rest(self) -> None:
-        """Take no steps: by the time this is read, the last one has ended."""
+        """Stop stepping; the answer means that the last step has ended."""
         _answer()
 
     def do_close(self, label: str) -> None:

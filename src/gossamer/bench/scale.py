@@ -1,4 +1,4 @@
-"""Cases of the engine by itself: what the algorithms cost, how memory grows with the delay, a thousand agents."""
+"""Cases of the engine alone: the cost of each algorithm, memory by delay, a thousand agents."""
 
 import torch
 
@@ -18,21 +18,21 @@ TINY = Workload("mlp:8", "paper-1", 2, USUAL_DELAY, (1, 4, 4), 200)
 
 
 @case("algorithms", "Complete iterations of every algorithm")
-def algorithms(plan: Request) -> Measured:
-    """Time every algorithm at the paper's delay, and the main ones at others, taking turns."""
+def algorithms(request: Request) -> Measured:
+    """Time every algorithm at the paper's delay, and the main ones at other delays, in turns."""
     work = Workload("preresnet:110", "paper-1", 128, USUAL_DELAY)
-    if not plan.cuda:
+    if not request.cuda:
         work = Workload("mlp:256,256", "paper-1", 128, USUAL_DELAY, (1, 28, 28), 20_000)
-    if plan.quick:
+    if request.quick:
         work = TINY
-    delays = (2, 5) if plan.quick else DELAYS
-    usual = delays[-1] if plan.quick else USUAL_DELAY
+    delays = (2, 5) if request.quick else DELAYS
+    usual = delays[-1] if request.quick else USUAL_DELAY
     entries = [(name, usual) for name in (*algorithm_names(), PV)]
     entries += [(name, delay) for delay in delays if delay != usual for name in (BASE, "pc-asgd", PV)]
-    race = plan.race(5)
-    contestants, training = _in_turn(plan, work, entries, plan.count(32), max(delays) + 2)
+    race = request.race(5)
+    contestants, training = _in_turn(request, work, entries, request.count(32), max(delays) + 2)
     race.run(contestants)
-    about = work.describe(plan, training, delay=False)
+    about = work.describe(request, training, delay=False)
     return Measured(about, over_base(entries, race.timings), interrupted=race.interrupted)
 
 
@@ -41,17 +41,17 @@ def _label(name: str, delay: int) -> str:
 
 
 def _in_turn(
-    plan: Request, work: Workload, entries: list[tuple[str, int]], steps: int, warm_up: int
+    request: Request, work: Workload, entries: list[tuple[str, int]], steps: int, warm_up: int
 ) -> tuple[list[Contestant], Training]:
-    """Build one run for each entry. All get the warm-up of the longest delay, so that they stand at the same step."""
+    """Build one run per entry. All warm up for the longest delay, so all are at the same step."""
     task = work.task()
     contestants: list[Contestant] = []
     first: Training | None = None
     for name, delay in entries:
-        plan.say(f"building {_label(name, delay)}")
-        training = work.with_delay(delay).training(plan, task, name)
+        request.say(f"building {_label(name, delay)}")
+        training = work.with_delay(delay).training(request, task, name)
         first = first or training
-        # One source of gradients for all: each would hold the model's activations, and costs the same time.
+        # All share one source of gradients, because each would hold the activations of the model.
         training.simulation.source = first.simulation.source
         contestants.append(contestant(training, _label(name, delay), steps, warm_up))
     assert first is not None
@@ -59,7 +59,7 @@ def _in_turn(
 
 
 def over_base(entries: list[tuple[str, int]], timings: dict[str, Timing]) -> list[BenchRow]:
-    """Return a row for each entry; `over` is the share of time that it takes more than D-ASGD at the same delay."""
+    """Return a row per entry; `over` is its extra time as a share of the time of D-ASGD at the same delay."""
     rows: list[BenchRow] = []
     for name, delay in sorted(entries, key=lambda entry: entry[1] != USUAL_DELAY):
         row: BenchRow = {"label": name, "delay": delay}
@@ -73,37 +73,39 @@ def over_base(entries: list[tuple[str, int]], timings: dict[str, Timing]) -> lis
     return rows
 
 
-@case("memory", "Peak memory against the formula", usual_on=("cuda",), needs_cuda=True)
-def memory(plan: Request) -> Measured:
-    """Measure what training steps allocate at most, for each delay, algorithm and kind of history."""
-    work = TINY if plan.quick else Workload("preresnet:110", "paper-1", 128, USUAL_DELAY)
-    about = f"{work.model}, {work.num_agents} agents ({work.network}), batch {work.batch}, precision {plan.precision}"
+@case("memory", "Peak memory against the formula", usual_on=("cuda",), only_on="cuda")
+def memory(request: Request) -> Measured:
+    """Measure the peak memory of training steps for each delay, algorithm and kind of history."""
+    work = TINY if request.quick else Workload("preresnet:110", "paper-1", 128, USUAL_DELAY)
+    about = (
+        f"{work.model}, {work.num_agents} agents ({work.network}), batch {work.batch}, precision {request.precision}"
+    )
     measured = Measured(about)
     entries = [(name, delay, kept) for name in ("pc-asgd", BASE) for delay in DELAYS for kept in ("state", "bf16")]
     try:
         for name, delay, kept in entries:
-            plan.say(f"{_label(name, delay)}, history {kept}")
-            measured.rows.append(_peak(plan, work.with_delay(delay), name, kept))
+            request.say(f"{_label(name, delay)}, history {kept}")
+            measured.rows.append(_peak(request, work.with_delay(delay), name, kept))
     except KeyboardInterrupt:
         measured.interrupted = True
     return measured
 
 
-def _peak(plan: Request, work: Workload, name: str, kept: str) -> BenchRow:
-    free_memory(plan.device)
-    torch.cuda.reset_peak_memory_stats(plan.device)
-    before = torch.cuda.memory_allocated(plan.device)
-    training = work.training(plan, work.task(), name, history=kept)
+def _peak(request: Request, work: Workload, name: str, kept: str) -> BenchRow:
+    free_memory(request.device)
+    torch.cuda.reset_peak_memory_stats(request.device)
+    before = torch.cuda.memory_allocated(request.device)
+    training = work.training(request, work.task(), name, history=kept)
     with arithmetic(training.settings):
-        timed(training.simulation.step, work.delay + 4, plan.device)
+        timed(training.simulation.step, work.delay + 4, request.device)
     planned, x = training.memory, training.simulation.x
     vectors = len(training.simulation.mailbox.rings)
     return {
         "label": name,
         "delay": work.delay,
         "history": kept,
-        "peak": torch.cuda.max_memory_allocated(plan.device) - before,
-        "reserved": torch.cuda.max_memory_reserved(plan.device),
+        "peak": torch.cuda.max_memory_allocated(request.device) - before,
+        "reserved": torch.cuda.max_memory_reserved(request.device),
         "formula": vectors * (work.delay + 2) * x.numel() * (2 if kept == "bf16" else 4),
         "histories": planned.histories,
         "states": planned.states,
@@ -114,19 +116,21 @@ def _peak(plan: Request, work: Workload, name: str, kept: str) -> BenchRow:
 
 
 @case("thousand", "A thousand agents", usual_on=("cuda",))
-def thousand(plan: Request) -> Measured:
+def thousand(request: Request) -> Measured:
     """Time a thousand small convolutional nets in a ring."""
     work = Workload("cnn", "ring:1000", 16, 5)
-    if plan.quick:
+    if request.quick:
         work = Workload("cnn:4", "ring:8", 2, 2, (3, 8, 8), 200)
-    if plan.cuda:
-        torch.cuda.reset_peak_memory_stats(plan.device)
-    training = work.training(plan, work.task())
-    race = plan.race(3)
+    if request.cuda:
+        torch.cuda.reset_peak_memory_stats(request.device)
+    training = work.training(request, work.task())
+    race = request.race(3)
     label = "gossamer, PC-ASGD"
-    timing = race.run([contestant(training, label, plan.count(64 if plan.cuda else 2), work.delay + 2)]).get(label)
+    timing = race.run([contestant(training, label, request.count(64 if request.cuda else 2), work.delay + 2)]).get(
+        label
+    )
     row: BenchRow = {"label": label, "note": "not measured"}
     if timing is not None:
         row = {"label": label, "ms": timing.ms, "low": timing.low, "high": timing.high}
-        row |= {"examples": 1000 * work.num_agents * work.batch / timing.ms, "peak": peak_bytes(plan.device)}
-    return Measured(work.describe(plan, training), [row], interrupted=race.interrupted)
+        row |= {"examples": 1000 * work.num_agents * work.batch / timing.ms, "peak": peak_bytes(request.device)}
+    return Measured(work.describe(request, training), [row], interrupted=race.interrupted)

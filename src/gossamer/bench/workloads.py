@@ -1,4 +1,4 @@
-"""What is trained in a benchmark: models of known size on random data, made from a seed."""
+"""The workloads of the benchmarks: models on random data, made from a seed."""
 
 import contextlib
 import dataclasses
@@ -27,7 +27,7 @@ from gossamer.tasks import Task
 
 SEED = 0
 CLASSES = 10
-LEARNING_RATE = 1e-4  # random labels teach nothing; a loss that is not finite would end the run
+LEARNING_RATE = 1e-4  # small, because a loss that is not finite would end the run
 NORMALIZE = {
     3: Normalize(mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616)),  # as CIFAR-10
     1: Normalize(mean=(0.1307,), std=(0.3081,)),  # as MNIST
@@ -36,23 +36,23 @@ NORMALIZE = {
 
 @dataclass(frozen=True)
 class Workload:
-    """A model, who trains it, and on how much at once; images have the shape (channels, height, width)."""
+    """A model, a network and a batch size; images have the shape (channels, height, width)."""
 
     model: str
     network: str
     batch: int
     delay: int
     shape: tuple[int, int, int] = (3, 32, 32)
-    examples: int = 50_000  # as many as CIFAR-10 has: batches are gathered from all over them
+    examples: int = 50_000  # as many as CIFAR-10 has
 
     def task(self) -> Task:
-        """Make the task: images as bytes, normalised on their way; coloured ones are cropped and flipped, as usual."""
+        """Make the task: images as bytes, then normalised; coloured images are cropped and flipped."""
         train, test = (self._examples(count, purpose) for count, purpose in ((self.examples, "train"), (64, "test")))
         prepare, coloured = NORMALIZE[self.shape[0]], self.shape[0] == 3
         return Task("random", self.module, train, test, self.model, prepare=prepare, augments=coloured)
 
     def module(self) -> nn.Module:
-        """Make the model; its random start comes from torch's global generator, as a task expects."""
+        """Make the model; its random start uses torch's global generator, as a task expects."""
         return make_model(self.model, self.shape, CLASSES)
 
     @property
@@ -60,11 +60,11 @@ class Workload:
         """How many models are trained."""
         return network(self.network).num_agents
 
-    def describe(self, plan: Request, training: Training, *, delay: bool = True) -> str:
-        """Say in one line what is run."""
+    def describe(self, request: Request, training: Training, *, delay: bool = True) -> str:
+        """Return one line that describes the run."""
         return (
             f"{self.model}, {training.simulation.x.shape[1]:,} parameters, {self.num_agents} agents ({self.network}), "
-            f"batch {self.batch}, {f'delay {self.delay}, ' if delay else ''}precision {plan.precision}, "
+            f"batch {self.batch}, {f'delay {self.delay}, ' if delay else ''}precision {request.precision}, "
             f"execution {training.settings.execution}"
         )
 
@@ -73,8 +73,8 @@ class Workload:
         x = torch.randint(256, (count, *self.shape), generator=draws, dtype=torch.uint8)
         return Examples(x, torch.randint(CLASSES, (count,), generator=draws))
 
-    def settings(self, plan: Request, algorithm: str = "pc-asgd/theta=0.3", **more: Any) -> Settings:
-        """Return the settings of a run that outlasts every measurement."""
+    def settings(self, request: Request, algorithm: str = "pc-asgd/theta=0.3", **more: Any) -> Settings:
+        """Return the settings of a run that is longer than any measurement."""
         name, options = parse_algorithm(algorithm)
         return make_settings(
             {
@@ -84,29 +84,29 @@ class Workload:
                 "lr": LEARNING_RATE,
                 "epochs": 1_000_000,
                 "seed": SEED,
-                "device": plan.device,
-                "precision": plan.precision,
-                "threads": plan.threads,
+                "device": request.device,
+                "precision": request.precision,
+                "threads": request.threads,
                 "algorithm": name,
                 **options,
                 **more,
             }
         )
 
-    def training(self, plan: Request, task: Task, algorithm: str = "pc-asgd/theta=0.3", **more: Any) -> Training:
-        """Build the run; that an algorithm may diverge at this delay does not matter here."""
+    def training(self, request: Request, task: Task, algorithm: str = "pc-asgd/theta=0.3", **more: Any) -> Training:
+        """Build the run without warnings: divergence does not matter here."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", StabilityWarning)
-            return Training(self.settings(plan, algorithm, **more), task=task)
+            return Training(self.settings(request, algorithm, **more), task=task)
 
     def with_delay(self, delay: int) -> "Workload":
-        """Return the same workload with later messages."""
+        """Return the same workload with another delay."""
         return dataclasses.replace(self, delay=delay)
 
-    def batch_of(self, plan: Request, task: Task) -> tuple[Tensor, Tensor]:
-        """Return the agents' first batch in float32, on the device and ready for a model: [n, b, …] and [n, b]."""
+    def batch_of(self, request: Request, task: Task) -> tuple[Tensor, Tensor]:
+        """Return the agents' first batch in float32 on the device: [n, b, …] and [n, b]."""
         shards = partition("iid", task.train.y, self.num_agents, SEED)
-        feed = Feed(task, shards, self.batch, SEED, plan.device, torch.float32, augment=task.augments)
+        feed = Feed(task, shards, self.batch, SEED, request.device, torch.float32, augment=task.augments)
         return feed.load(feed.draw(0))
 
 
@@ -116,7 +116,7 @@ def contestant(training: Training, label: str, steps: int, warm_up: int) -> Cont
 
 
 @contextlib.contextmanager
-def generous(plan: Request) -> Iterator[None]:
-    """Give a rival that computes in float32 the faster arithmetic there is: TF32, and the best convolutions."""
-    with arithmetic(Settings(precision="tf32", threads=plan.threads, device=plan.device)):
+def generous(request: Request) -> Iterator[None]:
+    """Give rivals in float32 the fastest arithmetic: TF32, and the fastest convolutions."""
+    with arithmetic(Settings(precision="tf32", threads=request.threads, device=request.device)):
         yield

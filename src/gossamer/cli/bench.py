@@ -43,11 +43,11 @@ def bench(
 
     Example: gossamer bench mlp algorithms --device cpu
     """
-    plan = make_request(device, precision, steps, quick=quick)
-    chosen = choose_cases(_asked(names or [], cases), plan)
+    request = make_request(device, precision, steps, quick=quick)
+    chosen = choose_cases(_asked(names or [], cases), request)
     out_dir.mkdir(parents=True, exist_ok=True)
     load_all(out_dir)  # report a file that cannot be read now, not after an hour
-    records, interrupted = _measure(plan, chosen, out_dir)
+    records, interrupted = _measure(request, chosen, out_dir)
     if json:
         print_json({"cases": records, "interrupted": interrupted, "results_dir": str(out_dir)})
     else:
@@ -65,19 +65,19 @@ def _asked(names: list[str], cases: str | None) -> str | None:
     return cases if not names else ",".join([*names, *([] if cases is None else [cases])])
 
 
-def _measure(plan: Request, chosen: list[Case], folder: Path) -> tuple[list[dict[str, Any]], bool]:
+def _measure(request: Request, chosen: list[Case], folder: Path) -> tuple[list[dict[str, Any]], bool]:
     """Run the cases and save after each; return the records and whether Ctrl+C ended the run."""
     records: list[dict[str, Any]] = []
     for number, one in enumerate(chosen, start=1):
         try:
-            with _telling(plan, f"{one.name} ({number} of {len(chosen)})") as told:
+            with _telling(request, f"{one.name} ({number} of {len(chosen)})") as told:
                 measured = run_case(one, told)
         except KeyboardInterrupt:
             return records, True
-        record = make_record(plan, one, measured)
+        record = make_record(request, one, measured)
         if any("ms" in row or "peak" in row for row in measured.rows):
             records.append(record)
-            save(folder, plan.device, record)
+            save(folder, request.device, record)
             write_text(folder / "RESULTS.md", to_markdown(load_all(folder)))
         if measured.interrupted:
             return records, True
@@ -85,15 +85,15 @@ def _measure(plan: Request, chosen: list[Case], folder: Path) -> tuple[list[dict
 
 
 @contextmanager
-def _telling(plan: Request, title: str) -> Iterator[Request]:
+def _telling(request: Request, title: str) -> Iterator[Request]:
     """Show the present case on standard error: a moving line on a terminal, elsewhere one line per case."""
     if not err.is_terminal:
         print(f"gossamer: measuring {title}", file=sys.stderr)
-        yield plan
+        yield request
         return
     with make_progress() as progress:
         bar = progress.add_task(title, total=None, note="")
-        yield plan.saying(lambda text: progress.update(bar, advance=1, note=text))
+        yield request.saying(lambda text: progress.update(bar, advance=1, note=text))
 
 
 def _print_record(record: dict[str, Any]) -> None:
