@@ -1,4 +1,4 @@
-"""Models, and the view of a module as one flat vector."""
+"""Models, n agents stacked into one module, and a module as a function of one flat vector."""
 
 from gossamer.nn.flat import FlatModule
 from gossamer.nn.models import MODELS, make_model

@@ -11,7 +11,7 @@ from gossamer.shapes import Bool, Float, Tensor
 
 
 class FlatModule:
-    """A template module: where each parameter lies in a flat vector, and the module's output for such a vector."""
+    """A template module: the place of each parameter in a flat vector, and the output for such a vector."""
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
@@ -28,11 +28,11 @@ class FlatModule:
 
     @property
     def frozen(self) -> Bool[Tensor, " d"]:
-        """Which parameters are not to be trained."""
+        """Which parameters are not trained."""
         return torch.cat([torch.full((p.numel(),), not p.requires_grad) for p in self.module.parameters()])
 
     def initial(self) -> Float[Tensor, " d"]:
-        """Return the template's own parameters, flat."""
+        """Return the template's own parameters as a flat vector."""
         return torch.cat([parameter.detach().reshape(-1) for parameter in self.module.parameters()])
 
     def __call__(
@@ -40,14 +40,14 @@ class FlatModule:
     ) -> Tensor:
         """Return the module's output on `inputs` with the parameters in `flat`.
 
-        Given buffers are moved in place, or replaced in the mapping where the module sets them anew.
+        Given buffers change in place, or in the mapping if the module assigns new ones.
         """
         pieces = flat.split(list(self.segments))
         parameters = {
             name: piece.view(shape) for name, piece, shape in zip(self.names, pieces, self.shapes, strict=True)
         }
         buffers = {} if buffers is None else buffers
-        values = {**parameters, **buffers}  # functional_call leaves here what the module made of them
+        values = {**parameters, **buffers}  # functional_call stores newly assigned buffers here
         output: Tensor = torch.func.functional_call(self.module, values, (inputs,))
         for name in buffers:
             if values[name] is not buffers[name]:

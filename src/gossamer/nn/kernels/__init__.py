@@ -1,6 +1,6 @@
 """Triton kernels for stacked agents, and the switch between them and torch's own operations.
 
-Import `gossamer.nn.kernels.unit` only where `usable` says so: Triton is not everywhere.
+Import `gossamer.nn.kernels.unit` only if `usable` is True: Triton may be missing.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ def _has_triton() -> bool:
 
 @contextlib.contextmanager
 def switched_off() -> Iterator[None]:
-    """Use torch's own operations for a while."""
+    """Use torch's own operations inside this context."""
     global _off
     _off += 1
     try:
@@ -37,5 +37,5 @@ def switched_off() -> Iterator[None]:
 
 
 def dot_precision() -> str:
-    """Return how products of float32 are taken, as torch was told: 'ieee' exactly, 'tf32' with 10 bits."""
+    """Return the precision of float32 products set in torch: 'ieee' is exact, 'tf32' has 10 bits."""
     return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"

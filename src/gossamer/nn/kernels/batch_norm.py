@@ -1,4 +1,4 @@
-"""BatchNorm and ReLU of stacked agents: statistics, their application, and the way back."""
+"""BatchNorm and ReLU of stacked agents: statistics, forward and backward pass."""
 
 from dataclasses import dataclass
 
@@ -45,7 +45,7 @@ def running_affine(of: Norm) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 
 def batch_affine(x: Float[Tensor, "n b h w c"], of: Norm) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return mean, rstd, scale and shift from the batch, and move the running statistics."""
+    """Return mean, rstd, scale and shift from the batch, and update the running statistics."""
     channels = x.shape[-1]
     splits, _ = plan_statistics(x)
     parts = x.new_empty((x.shape[0], splits, 2, channels), dtype=torch.float32)

@@ -1,4 +1,4 @@
-"""Which kernel does a convolution of stacked agents, and how its work is cut into programs."""
+"""Chooses the kernel of a convolution of stacked agents, and splits its work into programs."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from gossamer.shapes import Float, Tensor
 
 
 def tile_of(size: Geometry) -> tuple[int, int, int]:
-    """Return the channels in and out of a convolution's tile, and its warps."""
+    """Return the input and output channels of a convolution's tile, and its warps."""
     in_block, out_block = block_of(size.channels_in), block_of(size.channels_out)
     return in_block, out_block, 2 if min(in_block, out_block) == 16 else 4
 
@@ -26,9 +26,9 @@ def convolve(
     before: tuple[Tensor, ...] | None = None,
     into: Float[Tensor, "n b h2 w2 k"] | None = None,
 ) -> tuple[Float[Tensor, "n b h2 w2 k"], Tensor]:
-    """Return conv(x) + residual; with `before` (x, scale, shift, mean, rstd), past its ReLU and with its sums.
+    """Return conv(x) + residual; with `before` (x, scale, shift, mean, rstd) also the ReLU's gradient and its sums.
 
-    `into` says where to write: to some channels of a wider buffer.
+    `into` is where to write: some channels of a wider buffer.
     """
     n, batch = x.shape[:2]
     y = x.new_empty((n, batch, size.out_height, size.out_width, size.channels_out)) if into is None else into
@@ -39,7 +39,7 @@ def convolve(
 
 
 def _by_taps(given: tuple[Tensor, ...], size: Geometry, what: dict[str, Any]) -> Tensor:
-    """Convolve whatever the sizes; return the sums."""
+    """Convolve with any sizes; return the sums."""
     y = given[-1]
     num_rows, row = num_rows_of(y), y.stride(3)
     (in_block, out_block, warps), rows = tile_of(size), 128
@@ -55,7 +55,7 @@ def _by_taps(given: tuple[Tensor, ...], size: Geometry, what: dict[str, Any]) ->
 
 
 def fits_strips(size: Geometry) -> bool:
-    """Say whether strips work and are faster: rows fill the lanes, nine taps' weights fit, programs are enough."""
+    """Say whether strips work and are faster: rows fill the lanes, nine taps' weights fit, enough programs."""
     in_block, out_block, *_ = strip_tile_of(size)
     return (
         size.is_plain
@@ -67,7 +67,7 @@ def fits_strips(size: Geometry) -> bool:
 
 
 def strip_tile_of(size: Geometry) -> tuple[int, int, int, int, int]:
-    """Return the channels in and out of a strip, its lanes and rows, and its warps."""
+    """Return the input and output channels of a strip, its lanes, rows and warps."""
     in_block = block_of(size.channels_in)
     out_block = min(in_block, block_of(size.channels_out))
     lanes, strip = 128 if in_block == 16 else 64, 32 if in_block == 64 else 16
@@ -75,7 +75,7 @@ def strip_tile_of(size: Geometry) -> tuple[int, int, int, int, int]:
 
 
 def _by_strips(given: tuple[Tensor, ...], size: Geometry, what: dict[str, Any]) -> Tensor:
-    """Convolve with fewer loads, where the sizes allow; return the sums."""
+    """Convolve with fewer loads, for sizes that allow it; return the sums."""
     y = given[-1]
     batch, row = y.shape[1], y.stride(3)
     in_block, out_block, lanes, strip, warps = strip_tile_of(size)
@@ -93,7 +93,7 @@ def _by_strips(given: tuple[Tensor, ...], size: Geometry, what: dict[str, Any]) 
 
 
 def _empty_sums(y: Tensor, tiles: int, what: dict[str, Any]) -> Tensor:
-    """Return room for each tile's two sums, where they are wanted."""
+    """Return an empty tensor for each tile's two sums, if they are needed."""
     return y.new_empty((y.shape[0], tiles, 2, y.shape[-1]) if what["BACKWARD"] else (1,), dtype=torch.float32)
 
 
@@ -109,7 +109,7 @@ def gradient_tile_of(size: Geometry, element_size: int) -> tuple[int, int, int]:
 
 
 def fits_pairs(size: Geometry, rows: int) -> bool:
-    """Say whether the weights' gradient can go by pairs of rows, which is faster: whole rows fill a tile."""
+    """Say whether the weights' gradient can use pairs of rows, which is faster: whole rows fill a tile."""
     return size.is_plain and rows % size.width == 0
 
 
@@ -142,7 +142,7 @@ def weight_gradient(size: Geometry, z: Tensor, dy: Tensor, precision: str) -> Te
 
 
 def finish_weight_gradient(parts: Float[Tensor, "n s t c k"], dweight: Float[Tensor, "n k c kernel kernel"]) -> None:
-    """Add up the parts, in a module's order."""
+    """Sum the parts into the order of a module's weight."""
     n, splits, taps, channels_in, channels_out = parts.shape
     conv.finish_weight_gradient_kernel[(triton.cdiv(parts[0, 0].numel(), 32), n)](
         parts, dweight, splits, taps, channels_in, channels_out,

@@ -44,13 +44,13 @@ class Geometry:
         return (self.kernel, self.stride, self.padding, self.spread) == (3, 1, 1, 1)
 
     def backward(self) -> "Geometry":
-        """Return the convolution that carries gradients back: channels swapped, the stride in its input."""
+        """Return the convolution of the backward pass: channels swapped, the stride in its input."""
         margin = self.kernel - 1 - self.padding
         grown = self.height + 2 * self.padding - self.kernel + 1, self.width + 2 * self.padding - self.kernel + 1
         return Geometry(*grown, self.channels_out, self.channels_in, self.kernel, 1, margin, self.stride)
 
     def arguments(self, row: int = 0) -> dict[str, Any]:
-        """Return what every kernel is told of the sizes; `row` is the width of wider rows that are written to."""
+        """Return the size arguments of every kernel; `row` is the width of wider output rows."""
         in_vector, out_vector = vector_of(self.channels_in), vector_of(self.channels_out, row)
         if self.kernel > 1:
             in_vector = self.channels_in  # windows are cut at channel counts, so those are compiled in
@@ -75,12 +75,12 @@ def vector_of(*counts: int) -> int:
 
 
 def block_of(count: int, limit: int = 64) -> int:
-    """Return how many channels a program takes at once: a power of two that the matrix units can work with."""
+    """Return the channels per program: a power of two that the matrix units support."""
     return int(min(limit, max(16, triton.next_power_of_2(count))))
 
 
 def split_rows(num_rows: int, rows: int, programs: int) -> tuple[int, int]:
-    """Return among how many programs the rows of an agent are split, and the rows of each: whole tiles."""
+    """Return the number of programs for the rows of an agent, and the rows of each, in whole tiles."""
     tiles = triton.cdiv(num_rows, rows)
     each = triton.cdiv(tiles, max(1, min(tiles, programs, 128)))
     return triton.cdiv(tiles, each), each * rows

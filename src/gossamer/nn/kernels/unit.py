@@ -30,7 +30,7 @@ def arrange(weight: Float[Tensor, "n k c t t"], dtype: torch.dtype) -> tuple[Ten
 
 
 class Unit(torch.autograd.Function):
-    """y = conv(relu(norm(x))) + residual, and x once more: what flows back along that copy is added in the kernel."""
+    """y = conv(relu(norm(x))) + residual, and a copy of x, whose gradient is added in the kernel."""
 
     @staticmethod
     def forward(

@@ -1,6 +1,6 @@
 """Models by name: `make_model("preresnet:110", (3, 32, 32), 10)`; `MODELS` lists them with an example each.
 
-The small ones are here: softmax regression, fully connected layers, a plain convolutional net.
+The small models are in this file: softmax regression, fully connected layers, a plain convolutional net.
 """
 
 import math
@@ -35,7 +35,7 @@ def make_mlp(spec: Spec, shape: tuple[int, ...], num_classes: int) -> nn.Module:
 
 
 def make_cnn(spec: Spec, shape: tuple[int, ...], num_classes: int) -> nn.Module:
-    """Make 3x3 convolutions, each with ReLU and 2x2 max pooling, then a hidden layer as wide as the last of them."""
+    """Make 3x3 convolutions, each with ReLU and 2x2 max pooling, then a hidden layer of the last width."""
     spec.allow(most_numbers=None)
     widths = spec.widths(16, 32)
     channels, height, width = image_shape(spec, shape, smallest=2 ** len(widths))
@@ -60,8 +60,8 @@ _MAKERS: dict[str, Callable[[Spec, tuple[int, ...], int], nn.Module]] = {
 def make_model(text: str, shape: int | tuple[int, ...], num_classes: int) -> nn.Module:
     """Make a model from its text, such as 'mlp:64,32' or 'preresnet:110'.
 
-    `shape` is that of one example: (features,) or just their number for flat data, (channels, height, width) for
-    images, (length,) for text as bytes. The random start comes from torch's global generator.
+    `shape` is the shape of one example: (features,) or their number for flat data, (channels, height, width) for
+    images, (length,) for text as bytes. The random start uses torch's global generator.
     """
     spec = read_spec(text)
     return _MAKERS[spec.kind](spec, (shape,) if isinstance(shape, int) else tuple(shape), num_classes)

@@ -22,15 +22,15 @@ BOTTLENECK = 4  # times k channels between the two convolutions of a layer
 
 
 class Concat(nn.Module):
-    """Joins feature maps along their channels."""
+    """Concatenates feature maps along their channels."""
 
     def forward(self, *parts: Float[Tensor, "b _ h w"]) -> Float[Tensor, "b c h w"]:
-        """Return the parts side by side."""
+        """Return the concatenated parts."""
         return torch.cat(parts, dim=1)
 
 
 class DenseLayer(nn.Module):
-    """The input and, after it, `growth` new channels."""
+    """The input, then `growth` new channels."""
 
     def __init__(self, channels_in: int, growth: int, *, bottleneck: bool) -> None:
         super().__init__()
@@ -42,12 +42,12 @@ class DenseLayer(nn.Module):
         self.join = Concat()
 
     def forward(self, x: Float[Tensor, "b c h w"]) -> Float[Tensor, "b k h w"]:
-        """Return the input and the new channels side by side."""
+        """Return the input and the new channels."""
         return self.join(x, self.units(x))  # type: ignore[no-any-return]
 
 
 class DenseBlock(nn.Sequential):
-    """Dense layers one after the other, at one resolution. As a unit it runs fused when agents are stacked."""
+    """Dense layers at one resolution. With stacked agents it runs as one fused unit."""
 
 
 def make_densenet(spec: Spec, shape: tuple[int, ...], num_classes: int) -> nn.Module:

@@ -2,8 +2,8 @@
 
 A 3x3 convolution to 16 channels, three stages of n blocks with 16, 32 and 64 channels, the later two at half the
 resolution of the one before, then norm, ReLU, mean over pixels and softmax regression. A block is x + F(x), where F is
-two 3x3 units conv(relu(norm(x))): 6n + 2 layers; or, as a bottleneck, units of 1x1, 3x3 and 1x1 of which the last is
-four times as wide: 9n + 2 layers. Where F changes the shape, x goes through a 1x1 convolution, which is not counted.
+two 3x3 units conv(relu(norm(x))): 6n + 2 layers; or, as a bottleneck, units of 1x1, 3x3 and 1x1, the last four times as
+wide: 9n + 2 layers. If F changes the shape, x goes through a 1x1 convolution, which does not count as a layer.
 """
 
 from collections import OrderedDict
@@ -21,7 +21,7 @@ BOTTLENECKS_FROM = 164  # the smallest depth for which the paper reports bottlen
 
 
 class NormReLUConv2d(nn.Module):
-    """conv(relu(norm(x))), plus a residual where given: the pre-activation unit of PreResNet and DenseNet."""
+    """conv(relu(norm(x))), plus an optional residual: the pre-activation unit of PreResNet and DenseNet."""
 
     def __init__(self, channels_in: int, channels_out: int, kernel: int, *, stride: int = 1) -> None:
         super().__init__()
@@ -31,20 +31,20 @@ class NormReLUConv2d(nn.Module):
     def forward(
         self, x: Float[Tensor, "b c h w"], residual: Float[Tensor, "b k h2 w2"] | None = None
     ) -> Float[Tensor, "b k h2 w2"]:
-        """Return the convolution of the normalised, rectified input."""
+        """Return the convolution of the normalised and rectified input."""
         y: Tensor = self.conv(torch.relu(self.norm(x)))
         return y if residual is None else y + residual
 
 
 def make_head(channels: int, num_classes: int) -> nn.Sequential:
-    """Make what follows the last stage: norm, ReLU, the mean over all pixels, softmax regression."""
+    """Make the layers after the last stage: norm, ReLU, mean over all pixels, softmax regression."""
     return nn.Sequential(
         nn.BatchNorm2d(channels), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, num_classes)
     )
 
 
 def he_start(module: nn.Module) -> None:
-    """Draw every convolution's weights from N(0, 2 / fan_out) (He et al. 2015); norms start at one and zero already."""
+    """Draw the weights of convolutions from N(0, 2 / fan_out) (He et al. 2015)."""
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")

@@ -1,4 +1,4 @@
-"""The text of a model, such as 'densenet:40,k=12,plain', taken apart and checked."""
+"""Parses and checks the text of a model, such as 'densenet:40,k=12,plain'."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ MODELS = {
 
 @dataclass(frozen=True)
 class Spec:
-    """A model's name and what stands behind its colon: numbers, words and name=value pairs."""
+    """A model's name and its options after the colon: numbers, words and name=value pairs."""
 
     text: str
     kind: str
@@ -27,7 +27,7 @@ class Spec:
 
     @property
     def example(self) -> str:
-        """Return a text of this kind that works."""
+        """Return a valid text of this kind."""
         return MODELS[self.kind].rpartition(" ")[2]
 
     def allow(self, *, most_numbers: int | None = 0, words: Collection[str] = (), values: Collection[str] = ()) -> None:
@@ -54,21 +54,21 @@ class Spec:
         return widths
 
     def whole(self, name: str, default: int) -> int:
-        """Return a count that was given as name=value."""
+        """Return a count given as name=value."""
         value = read_whole(f"{name} of model '{self.text}'", self.values[name]) if name in self.values else default
         if value < 1:
             raise UserError(f"model '{self.text}' has {name}={value}; use 1 or more, as {name}={default}")
         return value
 
     def share(self, name: str, default: float) -> float:
-        """Return a probability below 1 that was given as name=value."""
+        """Return a probability below 1 given as name=value."""
         value = read_number(f"{name} of model '{self.text}'", self.values[name]) if name in self.values else default
         if not 0 <= value < 1:
             raise UserError(f"model '{self.text}' has {name}={value}; use a number in [0, 1), as {name}=0.1")
         return value
 
     def depth(self, default: int, period: int, rest: int, what: str) -> int:
-        """Return n of a depth period * n + rest, or refuse the depth and name the nearest that fits."""
+        """Return n of a depth period * n + rest, or refuse the depth and name the nearest valid one."""
         depth = self.numbers[0] if self.numbers else default
         n = max(1, round((depth - rest) / period))
         if depth != period * n + rest:
@@ -80,7 +80,7 @@ class Spec:
 
 
 def read_spec(text: str) -> Spec:
-    """Take the text of a model apart."""
+    """Parse the text of a model."""
     kind, colon, rest = text.partition(":")
     if kind not in MODELS:
         raise unknown_name("model", kind, MODELS)
@@ -103,7 +103,7 @@ def read_spec(text: str) -> Spec:
 
 
 def image_shape(spec: Spec, shape: tuple[int, ...], smallest: int = 1) -> tuple[int, int, int]:
-    """Return channels, height and width, or refuse inputs that are no images or too small for the pooling."""
+    """Return channels, height and width; refuse inputs that are not images or too small for the pooling."""
     if len(shape) != 3:
         raise UserError(
             f"model '{spec.text}' needs images (channels, height, width), got inputs of shape {shape}; "

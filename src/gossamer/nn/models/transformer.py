@@ -1,4 +1,4 @@
-"""A small causal transformer of bytes: for every position of a text, which byte comes next.
+"""A small causal transformer of bytes: predicts the next byte at every position of a text.
 
 Bytes and their positions are embedded and added; each block is x + attention(norm(x)), then x + mlp(norm(x)); a last
 norm and a linear layer give the logits. Position t sees bytes 0..t only.
@@ -29,17 +29,17 @@ class CausalAttention(nn.Module):
         self.out = nn.Linear(width, width)
 
     def forward(self, x: Float[Tensor, "b t w"]) -> Float[Tensor, "b t w"]:
-        """Return what every position gathers."""
+        """Return the weighted means of the values."""
         pieces = self.query_key_value(x).chunk(3, dim=-1)
         query, key, value = (piece.unflatten(-1, (self.num_heads, -1)).transpose(-3, -2) for piece in pieces)
-        # The fast kernel of the CPU has no batching rule for torch.func.vmap; the gradients of a GPU's may not repeat.
+        # torch.func.vmap has no batching rule for the fast CPU kernel; gradients of GPU kernels may not repeat.
         with sdpa_kernel(SDPBackend.MATH):
             heads = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         return self.out(heads.transpose(-3, -2).flatten(-2))  # type: ignore[no-any-return]
 
 
 class Block(nn.Module):
-    """Attention, then an mlp of each position, each of the normalised input and added to it."""
+    """x + attention(norm(x)), then x + mlp(norm(x)) at each position."""
 
     def __init__(self, width: int, num_heads: int, dropout: float) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Block(nn.Module):
 
 
 class Embedding(nn.Module):
-    """The sum of a byte's vector and its position's."""
+    """The sum of the vectors of a byte and of its position."""
 
     def __init__(self, length: int, width: int) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ def _dropout(share: float) -> list[nn.Module]:
 
 
 def _start(net: nn.Module) -> None:
-    """Draw weights from N(0, 0.02^2), so that the first logits are near 0; biases start at 0."""
+    """Draw weights from N(0, 0.02^2), so the first logits are near 0; biases start at 0."""
     for layer in net.modules():
         if isinstance(layer, nn.Linear | nn.Embedding):
             nn.init.normal_(layer.weight, std=START_STD)

@@ -1,4 +1,4 @@
-"""n agents of one model as one module."""
+"""Stacking: n agents of one model as one module."""
 
 # Importing these registers the stacked forms of torch's and our own layers.
 from gossamer.nn.stack import basic_layers, fused_layers, norm_layers, spatial_layers  # noqa: F401

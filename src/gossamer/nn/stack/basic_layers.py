@@ -22,7 +22,7 @@ class StackedLinear(Form):
     def run(self, x: Float[Tensor, "n *rest in"]) -> Float[Tensor, "n *rest out"]:
         """Return x_i W_i^T + b_i for every agent i."""
         if x.dim() == 3 and not x.is_cuda:
-            # Turned around, the weights' gradient comes out in the weights' own layout, and needs no copy.
+            # Transposed, the gradient of the weights comes out in the layout of the weights, without a copy.
             turned = self.weight.to(x.dtype)
             if self.bias is None:
                 return torch.bmm(turned, x.mT).mT
@@ -35,7 +35,7 @@ class StackedLinear(Form):
 
 
 class StackedEmbedding(Form):
-    """One look-up in the agents' tables, laid end to end."""
+    """One look-up in the concatenated tables of the agents."""
 
     weight: Float[Tensor, "n num size"]
     padding_idx: int | None
@@ -45,14 +45,14 @@ class StackedEmbedding(Form):
 
     @classmethod
     def supports(cls, layer: nn.Module) -> bool:
-        """A sparse gradient cannot be cut into the agents' tables."""
+        """Refuse sparse gradients, which cannot be split over the agents."""
         return not getattr(layer, "sparse", True)
 
     def run(self, indices: Int[Tensor, "n *rest"]) -> Float[Tensor, "n *rest size"]:
         """Return each agent's rows."""
         n, num, _ = self.weight.shape
         start = torch.arange(0, n * num, num, device=indices.device).view(n, *[1] * (indices.dim() - 1))
-        # An index that leaves its own table must fail, not read a neighbour's: n * num is in no table.
+        # An index outside its own table must fail, not read the next agent's: n * num is in no table.
         inside = (indices >= 0) & (indices < num)
         rows = torch.where(inside, indices + start, n * num)
         table = self.weight.flatten(0, 1)
@@ -60,22 +60,22 @@ class StackedEmbedding(Form):
         y = y.to(self.session.dtype)
         if self.padding_idx is None:
             return y
-        # One table, but n rows of padding: their gradient is cut here, as torch does it for one.
+        # The gradient of the n padding rows is cut here, because torch cuts it only for one row.
         return torch.where((indices == self.padding_idx).unsqueeze(-1), y.detach(), y)
 
 
 class Dropout(Form):
-    """One mask over all agents' activations, so that every agent draws its own."""
+    """One mask over the activations of all agents, different for each agent."""
 
     p: float
 
     def run(self, x: Float[Tensor, "n *rest"]) -> Float[Tensor, "n *rest"]:
-        """Return the inputs with some of them zeroed. Never in place: an input shared by all agents is expanded."""
+        """Return the inputs with some of them zeroed; not in place, because a shared input is expanded."""
         return F.dropout(x, self.p, self.training)
 
 
 class Looped(Form):
-    """The layer's own code on one agent's parameters at a time. For layers without children."""
+    """The layer's own code, agent by agent. For layers without children."""
 
     slow = True
 
@@ -84,7 +84,7 @@ class Looped(Form):
         return _stacked([self._agent(i)(*_of_agent(inputs, i)) for i in range(self.session.n)])
 
     def flatten_parameters(self) -> None:
-        """Leave the parameters of all agents as they are; each agent's are laid out for the GPU when it runs."""
+        """Do nothing: each agent's parameters are laid out for the GPU when it runs."""
 
     def _agent(self, i: int) -> nn.Module:
         """Return the layer of agent i, whose parameters are views of row i."""

@@ -1,4 +1,4 @@
-"""From a module to its stacked copy: parameters and buffers of n agents, and layers in their stacked forms."""
+"""Builds the stacked copy of a module: parameters and buffers of n agents, and layers in stacked forms."""
 
 import copy
 from collections.abc import Iterator
@@ -24,14 +24,14 @@ class Slot:
 
     @property
     def tensor(self) -> Tensor:
-        """Return what the place holds now."""
+        """Return the present parameter or buffer."""
         held = (self.owner._buffers if self.is_buffer else self.owner._parameters)[self.attribute]
         assert held is not None
         return held
 
 
 def build(module: nn.Module, session: Session) -> tuple[nn.Module, list[str]]:
-    """Return the stacked copy of a module and the layers in it without a fast form, as 'path (Type)'."""
+    """Return the stacked copy of a module, and its layers without a fast form as 'path (Type)'."""
     stacked = copy.deepcopy(module)
     _stack_tensors(stacked, session.n)
     slow: list[str] = []
@@ -40,9 +40,9 @@ def build(module: nn.Module, session: Session) -> tuple[nn.Module, list[str]]:
 
 
 def loose_slots(stacked: nn.Module) -> dict[str, Slot]:
-    """Return, by name, the parameters and buffers outside of all forms: they go through the vmap.
+    """Return, by name, the parameters and buffers outside all forms, which go through the vmap.
 
-    A tied parameter is listed under each of its names.
+    A tied parameter appears under each of its names.
     """
     slots: dict[str, Slot] = {}
     covered: tuple[str, ...] = ()
@@ -63,7 +63,7 @@ def _own_slots(module: nn.Module) -> Iterator[Slot]:
 
 
 def _stack_tensors(module: nn.Module, n: int) -> None:
-    """Replace every parameter and buffer by n copies of it. What was tied stays tied."""
+    """Replace every parameter and buffer by n copies; tied ones stay tied."""
     copies: dict[Tensor, Tensor] = {}
     for part in module.modules():
         for slot in list(_own_slots(part)):
@@ -77,19 +77,19 @@ def _stack_tensors(module: nn.Module, n: int) -> None:
 
 
 def _take_forms(module: nn.Module, session: Session, path: str, slow: list[str], done: set[nn.Module]) -> None:
-    """Turn the module, or else the layers below it, into stacked forms."""
+    """Turn the module into its stacked form, or else the layers below it."""
     if module in done:
         return
     done.add(module)
     form = form_of(module)
     has_tensors = any(True for _ in _own_slots(module))
     children = list(module.named_children())
-    # torch's own composites with parameters (attention) reach into their children: they are one layer.
+    # torch's own composites with parameters (attention) use their children directly, so they count as one layer.
     is_layer = not children or type(module).__module__.startswith("torch.nn.modules.")
     if (form is not None and form.slow) or (form is None and has_tensors and is_layer):
         slow.append(f"{path or 'the module itself'} ({type(module).__name__})")
     if form is not None:
         take_form(module, form, session)
-    if form is not None or not (has_tensors and is_layer):  # a composite form finds its children in their own forms
+    if form is not None or not (has_tensors and is_layer):  # the children of a composite form have forms of their own
         for name, child in children:
             _take_forms(child, session, f"{path}.{name}" if path else name, slow, done)

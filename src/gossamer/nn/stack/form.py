@@ -1,4 +1,4 @@
-"""Stacked forms: how one kind of layer works on all agents at once, and the table of them."""
+"""Stacked forms: how a kind of layer works on all agents at once, and their registry."""
 
 from typing import Any, ClassVar, cast
 
@@ -9,27 +9,27 @@ from gossamer.shapes import Tensor
 
 
 class Form(nn.Module):
-    """A kind of layer for n agents at once. A subclass writes `run`, and nothing else.
+    """A kind of layer for n agents at once. A subclass implements only `run`.
 
-    The layer itself takes the form: it keeps its identity, settings and children, and stays an instance of its own
-    class; its parameters and buffers are [n, *shape]. So `run` finds them where the layer's own forward did.
+    The layer object itself becomes the form: it keeps its identity, settings and children, and stays an instance of its
+    own class. Its parameters and buffers are [n, *shape] under the same names.
     """
 
-    slow: ClassVar[bool] = False  # does no better than a loop over the agents, so that a user should know
+    slow: ClassVar[bool] = False  # as slow as a loop over the agents, so the user gets a warning
     layer_type: ClassVar[type[nn.Module]]  # the layer's own class
     session: Session
 
     @classmethod
     def supports(cls, layer: nn.Module) -> bool:
-        """Say whether this layer, of the type that the form is registered for, can take the form."""
+        """Say whether this layer of the registered type can take the form."""
         return True
 
     def run(self, *inputs: Any, **options: Any) -> Any:
         """Return the outputs [n, batch, ...] for inputs [n, batch, ...], in ordinary differentiable code."""
-        raise AssertionError(f"{type(self).__name__} does not say how it runs")
+        raise AssertionError(f"{type(self).__name__} does not define run")
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
-        """Step out of the vmap and run."""
+        """Leave the vmap and run."""
         if not options:
             return step_out(self.session, self.run, *inputs)
         names, count = tuple(options), len(inputs)
@@ -40,7 +40,7 @@ class Form(nn.Module):
         return step_out(self.session, run, *inputs, *options.values())
 
     def __getattr__(self, name: str) -> Any:
-        """Return a parameter of all agents to `run`, and of one agent to a container, as in F.linear(x, emb.weight)."""
+        """Return a parameter: of all agents in `run`, of one agent to a container, as in F.linear(x, emb.weight)."""
         value = super().__getattr__(name)
         session = self.__dict__.get("session")
         if session is None or session.anchor is None or not isinstance(value, Tensor):
@@ -59,13 +59,13 @@ def register_form(layer_type: type[nn.Module], form: type[Form]) -> None:
 def form_of(layer: nn.Module) -> type[Form] | None:
     """Return the form that this layer can take."""
     form = FORMS.get(type(layer))
-    # Hooks and a forward of the instance's own expect one agent: they are served under the vmap.
+    # Hooks and an instance's own forward expect one agent, so such a layer stays under the vmap.
     changed = layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer)
     return form if form is not None and not changed and form.supports(layer) else None
 
 
 def take_form(layer: nn.Module, form: type[Form], session: Session) -> None:
-    """Turn a layer, whose parameters and buffers are [n, *shape] already, into its form."""
+    """Turn a layer into its form; its parameters and buffers are already [n, *shape]."""
     layer_type = type(layer)
     layer.__class__ = type(f"{form.__name__}[{layer_type.__name__}]", (form, layer_type), {"layer_type": layer_type})
     cast(Form, layer).session = session

@@ -1,7 +1,7 @@
-"""Forms on Triton kernels where there is a GPU, and on torch's operations elsewhere: convolutions and their blocks.
+"""Convolutions and their blocks: with Triton kernels on a GPU, with torch's operations elsewhere.
 
-The kernels want [n, batch, height, width, channels]. A tensor that one of them made comes to the next as it is, a
-view; from any other layer it is copied once.
+The kernels take [n, batch, height, width, channels]. From one kernel to the next this is a view; the output of any
+other layer is copied once.
 """
 
 from typing import Any
@@ -23,12 +23,12 @@ Maps = Float[Tensor, "n b _ _ _"]  # channels, height, width
 
 
 def to_rows(x: Maps) -> Rows:
-    """Return images with their channels last in memory."""
+    """Return images with channels last, contiguous in memory."""
     return x.permute(0, 1, 3, 4, 2).contiguous()
 
 
 def to_maps(x: Rows) -> Maps:
-    """Return images with their channels first in shape, where they lie."""
+    """Return a view of images with channels first."""
     return x.permute(0, 1, 4, 2, 3)
 
 
@@ -58,7 +58,7 @@ class FusedUnit(Form):
 
 
 class FusedBlock(Form):
-    """x + F(x): what flows back around F is added inside of its last kernel, not by one of its own."""
+    """x + F(x): the gradient that bypasses F is added inside the last kernel."""
 
     first: FusedUnit
     second: FusedUnit
@@ -76,10 +76,10 @@ class FusedBlock(Form):
 
 
 class FusedDenseBlock(Form):
-    """A block of DenseNet-BC in one buffer. Others, without the 1 x 1 units, go layer by layer."""
+    """A block of DenseNet-BC in one buffer. A plain block, without 1 x 1 units, runs layer by layer."""
 
     def run(self, x: Maps) -> Maps:
-        """Return the input's and all layers' channels."""
+        """Return the channels of the input and of all layers."""
         layers: list[Any] = list(self.children())
         pairs: list[list[Any]] = [list(layer.units.children()) for layer in layers]
         fit = all(len(pair) == 2 and _narrow(pair[0].conv) and all(_fits_unit(unit) for unit in pair) for pair in pairs)
@@ -98,7 +98,7 @@ class FusedDenseBlock(Form):
 
 
 class HalvingPool(AveragePool2d):
-    """The mean of 2 x 2 pixels, where they lie: torch's own would change the layout there and back."""
+    """The mean of 2 x 2 pixels without a change of layout, which torch's own would make twice."""
 
     kernel_size: int | tuple[int, int]
     stride: int | tuple[int, int]
@@ -118,22 +118,22 @@ class HalvingPool(AveragePool2d):
 
 
 class FusedConcat(Form):
-    """Joins channels where they lie, so that no layout is changed."""
+    """Concatenates channels without a change of layout."""
 
     def run(self, *parts: Maps) -> Maps:
-        """Return the parts side by side, agent by agent."""
+        """Return the concatenated parts, agent by agent."""
         if not usable(self, parts[0]):
             return torch.cat(parts, dim=2)
         return to_maps(torch.cat([part.permute(0, 1, 3, 4, 2) for part in parts], dim=-1))
 
 
 def usable(form: Form, x: Tensor) -> bool:
-    """Say whether the kernels may work here: not where the model's own code wants another layout."""
+    """Say whether the kernels may run: not if the model's own code requires another layout."""
     return form.session.layout is MapLayout.CHANNELS_LAST and kernels.usable(x)
 
 
 def fits(conv: Convolution) -> bool:
-    """Say whether the kernels do this convolution: 1 x 1 or 3 x 3, one group, no dilation."""
+    """Say whether the kernels support this convolution: 1 x 1 or 3 x 3, one group, no dilation."""
     if isinstance(conv.padding, str) or conv.groups != 1 or set(conv.dilation) != {1}:
         return False
     square = all(len(set(sizes)) == 1 for sizes in (conv.kernel_size, conv.stride, conv.padding))
@@ -141,15 +141,15 @@ def fits(conv: Convolution) -> bool:
 
 
 def fits_norm(norm: Form) -> bool:
-    """Say whether the kernels do this norm: over batches, scaled, with running statistics of a fixed momentum."""
-    over_batches = isinstance(norm, BatchNorm)  # whoever has a net of ours may have put another norm there
+    """Say whether the kernels support this norm: over batches, with scale, running statistics and a fixed momentum."""
+    over_batches = isinstance(norm, BatchNorm)  # a user may have replaced the norm
     return over_batches and norm.weight is not None and norm.track_running_stats and norm.momentum is not None
 
 
 def convolve(
     conv: Convolution, x: Rows, norm: BatchNorm | None = None, residual: Rows | None = None
 ) -> tuple[Rows, Rows]:
-    """Return conv(relu(norm(x))) + residual, and x once more for use around it."""
+    """Return conv(relu(norm(x))) + residual, and x for the path around it."""
     from gossamer.nn.kernels.unit import Unit
 
     of = None if norm is None else _as_norm(norm)
@@ -160,7 +160,7 @@ def convolve(
 
 
 def _as_norm(norm: BatchNorm) -> Any:
-    """Return a layer's norm as the kernels take it, and have the batch counted."""
+    """Return a layer's norm for the kernels, and count the batch."""
     from gossamer.nn.kernels.batch_norm import Norm
 
     if norm.training and norm.num_batches_tracked is not None:
@@ -178,7 +178,7 @@ def _fits_unit(unit: FusedUnit) -> bool:
 
 
 def _narrow(conv: Convolution) -> bool:
-    """Say whether a 1 x 1 convolution's outputs fit into one program."""
+    """Say whether the outputs of a 1 x 1 convolution fit into one program."""
     return conv.kernel_size == (1, 1) and conv.weight.shape[1] <= 128
 
 

@@ -1,8 +1,8 @@
-"""The way out of a vmap: a layer called for one agent works on the tensors of all agents at once.
+"""Leaves a vmap: a layer that is called for one agent works on the tensors of all agents.
 
-Under torch.func.vmap a tensor is a wrapper: code sees [batch, ...], while [n, batch, ...] lies underneath. `step_out`
-takes the wrappers off, calls a function on what lies underneath, and wraps what it returns. Autograd runs outside of
-the vmap, so it records the function as ordinary code.
+Under torch.func.vmap a tensor is a wrapper: code sees [batch, ...], the wrapped tensor is [n, batch, ...]. `step_out`
+unwraps the inputs, calls a function on them, and wraps the outputs. Autograd runs outside the vmap, so it records the
+function as ordinary code.
 """
 
 import enum
@@ -16,18 +16,18 @@ from gossamer.shapes import Float, Tensor
 
 
 class MapLayout(enum.IntEnum):
-    """How feature maps lie in memory between layers, fastest first. The first is for images on a GPU alone."""
+    """The memory layout of feature maps between layers, fastest first."""
 
-    CHANNELS_LAST = 0  # what a GPU's convolutions prefer
-    CHANNELS_FIRST = 1  # an example's features lie together, so that view(batch, -1) works
-    PLAIN = 2  # every agent's as if it were alone: any view works, at a copy for each layer
+    CHANNELS_LAST = 0  # for images on a GPU, whose convolutions prefer it
+    CHANNELS_FIRST = 1  # the features of an example are contiguous, so view(batch, -1) works
+    PLAIN = 2  # each agent's maps are contiguous: any view works, but every layer copies
 
 
 def fold(x: Float[Tensor, "n batch channels *space"], layout: MapLayout) -> Float[Tensor, "batch folded *space"]:
-    """Put the agents' channels side by side.
+    """Concatenate the agents' channels.
 
-    What `unfold` returned is folded again without a copy (unless PLAIN), also after elementwise operations: they keep
-    the strides.
+    The result of `unfold` is folded without a copy (unless PLAIN), also after elementwise operations, which keep the
+    strides.
     """
     n, batch, channels, *space = x.shape
     if layout == MapLayout.CHANNELS_LAST and x.is_cuda and len(space) == 2:
@@ -36,13 +36,13 @@ def fold(x: Float[Tensor, "n batch channels *space"], layout: MapLayout) -> Floa
 
 
 def unfold(y: Tensor, n: int, layout: MapLayout) -> Tensor:
-    """Give each of n agents its channels of [batch, n * channels, ...] back: [n, batch, channels, ...]."""
+    """Split the channels of [batch, n * channels, ...] over the agents: [n, batch, channels, ...]."""
     x = y.view(y.shape[0], n, y.shape[1] // n, *y.shape[2:]).transpose(0, 1)
     return x.contiguous() if layout == MapLayout.PLAIN else x
 
 
 try:
-    # What torch.autograd.Function does in its own vmap rule, less the pytrees: 12 instead of 125 microseconds a call.
+    # As the vmap rule of torch.autograd.Function, but without pytrees: 12 instead of 125 microseconds per call.
     from torch._C._functorch import _add_batch_dim, _unwrap_batched
     from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
 
@@ -54,18 +54,18 @@ AgentsFunction = Callable[..., Any]
 
 
 class Session:
-    """Where the call of a stacked module stands: inside of its vmap, or outside.
+    """Whether the call of a stacked module is inside or outside its vmap.
 
-    Inside, `anchor` is a tensor that the vmap batches. It tells the level of the vmap, and makes the way out known to
-    torch even where a layer's own input is the same for all agents.
+    Inside, `anchor` is a tensor that the vmap batches. It has the level of the vmap, also if the input of a layer is
+    the same for all agents.
     """
 
     def __init__(self, n: int) -> None:
         self.n = n
-        self.dtype: torch.dtype | None = None  # of activations, where it is another than that of the parameters
+        self.dtype: torch.dtype | None = None  # of activations, if it differs from the parameters'
         self.anchor: Tensor | None = None
         self.layout = MapLayout.CHANNELS_LAST
-        self.counters: list[Tensor] = []  # of batches, to be raised together after the pass
+        self.counters: list[Tensor] = []  # batch counters to increase together after the pass
 
     def fold(self, x: Tensor) -> Tensor:
         """Return [batch, n * channels, ...] for [n, batch, channels, ...]."""
@@ -76,7 +76,7 @@ class Session:
         return unfold(y, self.n, self.layout)
 
     def call(self, anchor: Tensor | None, run: AgentsFunction, inputs: tuple[Any, ...]) -> Any:
-        """Call `run`, inside of the vmap (with its anchor) or outside (None), and come back."""
+        """Call `run` inside the vmap (with its anchor) or outside it (None)."""
         before, self.anchor = self.anchor, anchor
         try:
             return run(*inputs)
@@ -85,10 +85,10 @@ class Session:
 
 
 def step_out(session: Session, run: AgentsFunction, *inputs: Any) -> Any:
-    """Call `run` on the inputs of all agents, [n, ...] each, and return its output as that of the agent at hand.
+    """Call `run` on the inputs of all agents, [n, ...] each, and return the output of the present agent.
 
-    Tensors may lie in tuples or lists; anything else is passed on. A tensor that is the same for all agents is
-    expanded. Outside of the vmap the inputs are those of all agents already.
+    Inputs may be tuples or lists of tensors; other values pass unchanged. A tensor that is the same for all agents is
+    expanded. Outside the vmap the inputs already are those of all agents.
     """
     if session.anchor is None:
         return run(*inputs)
@@ -114,7 +114,7 @@ def _step_out(session: Session, anchor: Tensor, run: AgentsFunction, inputs: tup
     with interpreter.lower():
         if _unwrap_batched(anchor, level)[1] is None:
             raise UserError(
-                "a layer of the model is called inside of another transform of torch.func, so the model cannot be "
+                "a layer of the model is called inside another transform of torch.func, so the model cannot be "
                 "stacked; use execution=loop"
             )
         output = session.call(None, run, tuple(map(raw, inputs)))
@@ -122,22 +122,22 @@ def _step_out(session: Session, anchor: Tensor, run: AgentsFunction, inputs: tup
 
 
 class _StepOut(torch.autograd.Function):
-    """The same by public means alone."""
+    """The same with torch's public functions only."""
 
     @staticmethod
     def forward(session: Session, run: AgentsFunction, anchor: Tensor, *inputs: Any) -> Any:
-        """Never runs: the anchor is always batched, so that torch takes the rule below."""
-        raise AssertionError("a stacked layer was called outside of the vmap it belongs to")
+        """Never runs: the anchor is always batched, so torch calls `vmap` below."""
+        raise AssertionError("a stacked layer was called outside its vmap")
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        """Save nothing; torch demands the method."""
+        """Save nothing; torch requires the method."""
 
     @staticmethod
     def vmap(
         info: Any, in_dims: tuple[Any, ...], session: Session, run: AgentsFunction, anchor: Tensor, *inputs: Any
     ) -> tuple[Any, int]:
-        """Call `run` on the raw tensors, with the agents in front."""
+        """Call `run` on the raw tensors, with agents as the first dimension."""
 
         def raw(value: Any, dim: Any) -> Any:
             if isinstance(value, Tensor):
@@ -148,7 +148,7 @@ class _StepOut(torch.autograd.Function):
 
 
 def _agents_first(raw: Tensor, dim: int | None, n: int) -> Tensor:
-    """Return the raw tensor with the agents' dimension in front. It is a view: strides stay what they are."""
+    """Return a view of the raw tensor with agents as the first dimension; strides do not change."""
     if dim is None:
         return raw.expand(n, *raw.shape)
     return raw if dim == 0 else raw.movedim(dim, 0)

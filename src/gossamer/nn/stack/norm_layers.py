@@ -1,4 +1,4 @@
-"""Normalisation: statistics of each agent's own activations, scaled by its own parameters."""
+"""Normalisation layers: statistics of each agent's own activations, scaled by its own parameters."""
 
 import torch
 import torch.nn.functional as F
@@ -21,12 +21,12 @@ class BatchNorm(Form):
     eps: float
 
     def run(self, x: Float[Tensor, "n batch c *space"]) -> Float[Tensor, "n batch c *space"]:
-        """Return the normalised inputs and, in training, move the running statistics."""
+        """Return the normalised inputs and, in training, update the running statistics."""
         self._check_input_dim(x[0])
         moves = self.training and self.track_running_stats
         if moves and self.num_batches_tracked is not None:
             self.num_batches_tracked.add_(1)
-        # As in torch: statistics that are kept but not tracked are of use in evaluation only.
+        # As in torch: untracked statistics are used only in evaluation.
         kept = not self.training or self.track_running_stats
         mean = self.running_mean.view(-1) if kept and self.running_mean is not None else None
         var = self.running_var.view(-1) if kept and self.running_var is not None else None
@@ -38,7 +38,7 @@ class BatchNorm(Form):
         return self.session.unfold(y)
 
     def _averaged(self, x: Tensor, mean: Tensor, var: Tensor) -> Tensor:
-        """Keep the average over all batches. Agents may have seen different numbers of them, so not by torch's one."""
+        """Keep the average over all batches. Agents may have seen different numbers of batches, torch assumes one."""
         assert self.num_batches_tracked is not None
         now_mean, now_var = torch.empty_like(mean), torch.empty_like(var)
         y = self._norm(x, now_mean, now_var, True, 1.0)
@@ -69,7 +69,7 @@ class GroupNorm(Form):
 
 
 class LayerNorm(Form):
-    """Normalises all agents alike, then scales each by its own parameters."""
+    """One layer norm of all agents, then the scale of each agent."""
 
     normalized_shape: tuple[int, ...]
     weight: Tensor | None
@@ -93,9 +93,9 @@ class LayerNorm(Form):
 
 
 class RMSNorm(LayerNorm):
-    """The same for the root mean square."""
+    """Like LayerNorm, with the root mean square."""
 
-    eps: float | None  # type: ignore[assignment]  # None: the number type's own
+    eps: float | None  # type: ignore[assignment]  # None: the default of the number type
 
     def run(self, x: Float[Tensor, "n *rest"]) -> Float[Tensor, "n *rest"]:
         """Return the normalised inputs."""
@@ -104,8 +104,8 @@ class RMSNorm(LayerNorm):
         return y if weight is None else y * weight
 
 
-def _flat(parameter: Tensor | None, dtype: torch.dtype | None = None) -> Tensor | None:
-    return None if parameter is None else parameter.reshape(-1).to(dtype)
+def _flat(parameter: Tensor | None) -> Tensor | None:
+    return None if parameter is None else parameter.reshape(-1)
 
 
 for _layer in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d):

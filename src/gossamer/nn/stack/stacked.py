@@ -17,18 +17,18 @@ from gossamer.shapes import Float, Tensor
 
 
 class Undo:
-    """What a forward pass may change, as it was before."""
+    """The values that a forward pass may change, to restore them."""
 
     def __init__(self, module: nn.Module, device: torch.device) -> None:
         self._buffers: list[tuple[Tensor, Tensor]] = [(buffer, buffer.clone()) for buffer in module.buffers()]
         self._device = device
         self._random = torch.get_rng_state()
-        # A captured pass is played back later, so the numbers that it draws now are none.
+        # A pass that is being captured draws no random numbers now.
         draws_now = device.type == "cuda" and not torch.cuda.is_current_stream_capturing()
         self._gpu_random = torch.cuda.get_rng_state(device) if draws_now else None
 
     def restore(self) -> None:
-        """Put everything back."""
+        """Restore all values."""
         for buffer, value in self._buffers:
             buffer.copy_(value)
         torch.set_rng_state(self._random)
@@ -37,14 +37,14 @@ class Undo:
 
 
 class StackWarning(UserWarning):
-    """A model that can be stacked, but with layers that gain little from it."""
+    """The model has layers that stacking does not make faster."""
 
 
 def stack(module: nn.Module, n: int) -> "Stacked":
     """Return a module that runs n agents at once, each with its own copy of the parameters and buffers.
 
     Args:
-        module: any torch module; it is copied and left as it is.
+        module: any torch module; it is copied and does not change.
         n: the number of agents.
     """
     if n < 1:
@@ -62,7 +62,7 @@ class Stacked(nn.Module):
     """n agents of one architecture, made by `stack`: `stacked(x)` for x [n, batch, ...].
 
     Args:
-        module: the module that each agent has a copy of.
+        module: the module of each agent.
         n: the number of agents.
     """
 
@@ -73,21 +73,21 @@ class Stacked(nn.Module):
         self.n = n
         self.session = Session(n)
         self.module, self.slow = build(module, self.session)
-        # Not a child: its parameters are nobody's.
+        # Not a child, so its parameters are not listed.
         self.__dict__["_template"] = copy.deepcopy(module)
         loose = loose_slots(self.module)
-        # A tied parameter goes through the vmap once, so that it stays tied inside.
+        # A tied parameter goes through the vmap once, so it stays tied inside.
         once = {slot.tensor: slot for slot in loose.values()}
         places = {tensor: k for k, tensor in enumerate(once)}
         self._slots = list(once.values())
         self._place = {name: places[slot.tensor] for name, slot in loose.items()}
-        # Only its being batched matters, so it may stay on the CPU.
+        # It only has to be batched, so it may stay on the CPU.
         self._anchor = torch.zeros(n)
         self._modes_seen: set[bool] = set()
         self.training = module.training
 
     def forward(self, *inputs: Any) -> Any:
-        """Return [n, batch, ...] for inputs [n, batch, ...]. What is no tensor is the same for all agents."""
+        """Return [n, batch, ...] for inputs [n, batch, ...]; other values than tensors are the same for all agents."""
         for x in inputs:
             if isinstance(x, Tensor) and (x.dim() == 0 or len(x) != self.n):
                 raise UserError(
@@ -109,10 +109,10 @@ class Stacked(nn.Module):
         return output
 
     def _all_agents(self, inputs: tuple[Any, ...]) -> tuple[Any, dict[str, Tensor]]:
-        """Run the vmap, in the fastest layout of feature maps that the module's own code can work with.
+        """Run the vmap in the fastest layout of feature maps that works with the module's own code.
 
-        Code such as x.view(batch, -1) counts on a layout. Whether it is there shows in the first pass, in training and
-        in evaluation; a pass that fails for it is taken back and begun anew.
+        Code such as x.view(batch, -1) requires a layout. The first pass in training and in evaluation shows whether it
+        works; if it fails, everything is restored and the next layout is tried.
         """
         tensors = [self._working(slot.tensor) for slot in self._slots]
         in_dims = (0, 0, *(0 if isinstance(x, Tensor) else None for x in inputs))
@@ -135,16 +135,16 @@ class Stacked(nn.Module):
             self.session.layout = MapLayout(self.session.layout + 1)
 
     def _working(self, tensor: Tensor) -> Tensor:
-        """Return a parameter in the type of the activations: it may be added to them."""
+        """Return a parameter in the type of the activations."""
         return tensor.to(self.session.dtype) if tensor.is_floating_point() and tensor.requires_grad else tensor
 
     def compute_in(self, dtype: torch.dtype | None) -> "Stacked":
-        """Compute in another type than that of the parameters, as bfloat16; inputs are expected in it."""
+        """Compute in another type than the parameters, such as bfloat16; inputs must have it."""
         self.session.dtype = dtype
         return self
 
     def bind(self, flat: Float[Tensor, "n d"]) -> "Stacked":
-        """Let the parameters live in the rows of `flat`, in their order: what is written there is what they are."""
+        """Make the parameters views of the rows of `flat`, in their order."""
         at = 0
         for parameter in self.stacked_parameters().values():
             shape = parameter.shape[1:]
@@ -153,11 +153,11 @@ class Stacked(nn.Module):
         return self
 
     def _one_agent(self, anchor: Tensor, tensors: list[Tensor], *inputs: Any) -> tuple[Any, dict[str, Tensor]]:
-        """Return the module's output for one agent, and the buffers that it set anew instead of changing them."""
+        """Return the module's output for one agent, and the buffers that it replaced instead of changing them."""
         if not tensors:
             return self.session.call(anchor, self.module, inputs), {}
         given = {name: tensors[k] for name, k in self._place.items()}
-        values = dict(given)  # functional_call leaves here what the module made of them
+        values = dict(given)  # functional_call stores replaced buffers here
 
         def run(*inputs: Any) -> Any:
             return torch.func.functional_call(self.module, values, inputs, tie_weights=False)
@@ -174,7 +174,7 @@ class Stacked(nn.Module):
         return dict(self.module.named_buffers())
 
     def load(self, modules: Sequence[nn.Module]) -> "Stacked":
-        """Copy the parameters and buffers of n modules in, one for each agent; return the stack itself."""
+        """Copy the parameters and buffers of n modules into the stack, one per agent; return the stack."""
         if len(modules) != self.n:
             raise UserError(f"cannot load {len(modules)} modules into a stack of {self.n} agents; give {self.n}")
         mine = _tensors(self.module)
@@ -189,7 +189,7 @@ class Stacked(nn.Module):
         return self
 
     def unstack(self) -> list[nn.Module]:
-        """Return n ordinary modules with the agents' values, copied."""
+        """Return n ordinary modules with copies of the agents' values."""
         modules = [copy.deepcopy(self._template) for _ in range(self.n)]
         mine = _tensors(self.module)
         for i, module in enumerate(modules):
@@ -197,17 +197,12 @@ class Stacked(nn.Module):
                 tensor.data = mine[name].detach()[i].clone()
                 if isinstance(tensor, nn.Parameter):
                     tensor.requires_grad_(mine[name].requires_grad).grad = None
-            self._copy_modes(self.module, module)
+            for old, new in zip(self.module.modules(), module.modules(), strict=True):
+                new.training = old.training
         return modules
 
-    @staticmethod
-    def _copy_modes(source: nn.Module, target: nn.Module) -> None:
-        """Put every layer in the mode, training or evaluation, of its counterpart."""
-        for old, new in zip(source.modules(), target.modules(), strict=True):
-            new.training = old.training
-
     def extra_repr(self) -> str:
-        """Say how many agents there are."""
+        """Return the number of agents for the text of the module."""
         return f"n={self.n}"
 
 
@@ -226,9 +221,9 @@ def _check_architecture(i: int, shapes: dict[str, torch.Size], wanted: dict[str,
 
 @contextlib.contextmanager
 def _kernels_that_vmap_knows(inputs: tuple[Any, ...]) -> Iterator[None]:
-    """Steer torch's attention off fused kernels that cannot be batched: it would go agent by agent, or fail."""
+    """Keep torch's attention from fused kernels that vmap cannot batch: they would run agent by agent or fail."""
     fused = torch.backends.mha.get_fastpath_enabled()
-    flash = torch.backends.cuda.flash_sdp_enabled()  # asked on the CPU as well
+    flash = torch.backends.cuda.flash_sdp_enabled()  # also applies to the CPU
     torch.backends.mha.set_fastpath_enabled(False)
     torch.backends.cuda.enable_flash_sdp(flash and any(isinstance(x, Tensor) and x.is_cuda for x in inputs))
     try:
@@ -238,7 +233,7 @@ def _kernels_that_vmap_knows(inputs: tuple[Any, ...]) -> Iterator[None]:
         torch.backends.cuda.enable_flash_sdp(flash)
 
 
-# How torch's messages begin or what they name when code asks for what a vmap cannot know or do.
+# Parts of torch's messages about operations that a vmap does not support.
 OF_VMAP = re.compile(r"vmap|view size is not compatible|[Bb]atching rule|doesn't have storage|BatchedTensor")
 
 
