@@ -191,7 +191,7 @@ def test_the_command_prints_bounds_beside_what_was_measured(command):
         assert 0 <= document["measured"][name] <= forms["derived"]["value"]
     shown = command.well("bounds", *QUICK).out
     assert "power iteration" in shown
-    assert "not promises" in shown
+    assert "not guarantees" in shown
 
 
 def test_the_command_says_when_there_is_no_guarantee(command):

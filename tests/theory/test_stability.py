@@ -241,7 +241,7 @@ def test_the_command(command, tmp_path):
     assert document["stable"] is False
     assert document["spectral_radius"] == pytest.approx(1.035, abs=0.001)
     shown = command.well("stability", "--network", "clusters:1,2", "--algorithm", "p-asgd", "--lr", "2").out
-    assert "unstable" in shown and "of the synchronous one" in shown
+    assert "unstable" in shown and "of synchronous training" in shown
     picture, quick = tmp_path / "radius.png", ("--network", "clusters:1,2", "--delay", "2")
     command.well("stability", *quick, "--picture", picture)
     assert picture.stat().st_size > 5000

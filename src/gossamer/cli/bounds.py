@@ -112,6 +112,6 @@ def _print(document: dict[str, Any]) -> None:
     print_table(table)
     for words in reasons:
         out.print(f"no guarantee, {words}", highlight=False, soft_wrap=True)
-    out.print("These are the paper's statements, not promises. What their proofs lack:", highlight=False)
+    out.print("These are the paper's statements, not guarantees. Gaps in their proofs:", highlight=False)
     for words in document["caveats"]:
         out.print(f"  - {words}", highlight=False, soft_wrap=True)

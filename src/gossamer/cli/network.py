@@ -50,7 +50,7 @@ def network(
     for path, endings in ((save, (".json",)), (picture, (".png", ".svg", ".pdf"))):
         check_new(path, endings)  # both before either is written
     if save is not None and isinstance(net.delay, Trace):
-        raise UserError(f"a trace stays in its own file; leave --delay {delay} out of --save, and give it to train")
+        raise UserError(f"a trace stays in its own file; save without --delay {delay}, and give the delay to train")
     if save is not None:
         save.write_text(json_module.dumps(net.to_json()) + "\n", encoding="utf-8")
     if picture is not None:
@@ -66,7 +66,7 @@ def _list_kinds(json: bool) -> None:
         print_json({"networks": NETWORKS, "delays": DELAYS})
         return
     for heading, kinds in (("network", NETWORKS), ("delay", DELAYS)):
-        table = Table("name", "what, and an example", title=f"{heading} kinds", title_justify="left")
+        table = Table("name", "meaning and example", title=f"{heading} kinds", title_justify="left")
         for name, text in kinds.items():
             table.add_row(name, text)
         out.print(table)

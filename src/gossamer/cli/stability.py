@@ -63,10 +63,10 @@ def stability(
             "setting": f"{rule.name} on {net.spec}, delay {net.delay.as_json()}, lr {settings.lr:g}, "
             f"curvature {curvature:g}",
             "verdict": "stable" if found.stable else "unstable: it will diverge",
-            "radius": f"{found.spectral_radius:.6g} a step"
+            "radius": f"{found.spectral_radius:.6g} per step"
             + ("" if found.half_life is None else f", a disturbance halves in {found.half_life:.3g} steps"),
             "limit": _limit(found, curvature),
-            "pace": "-" if found.pace is None else f"{found.pace:.4g} of the synchronous one along small gradients",
+            "pace": "-" if found.pace is None else f"{found.pace:.4g} of synchronous training along small gradients",
             "noise": _noise(found.noise),
         }
     )
@@ -77,7 +77,7 @@ def _limit(found: "Stability", curvature: float) -> str:
     if low is None or high is None:
         return "no learning rate is stable"
     if math.isinf(high):
-        return "stable at every learning rate that was tried"
+        return "stable at every learning rate tried"
     begins = f"from lr {low:.4g} " if low else ""
     return f"stable {begins}up to lr {high:.4g} (lr times curvature {high * curvature:.4g})"
 
@@ -86,11 +86,11 @@ def _noise(noise: tuple[float, ...] | None) -> str:
     if noise is None:
         return "not known for this rule"
     low, high = min(noise), max(noise)
-    return f"{low:.4g}" + (f" to {high:.4g}" if high > low else "") + " times an agent's own, in variance"
+    return f"{low:.4g}" + (f" to {high:.4g}" if high > low else "") + " times the variance of an agent's own noise"
 
 
 def _network(settings: Settings) -> Network:
-    """Make the network; without given clusters, discover them as a run does."""
+    """Make the network; discover the clusters if none are given."""
     net = make_network(settings)
     if net.num_agents < 2:
         raise UserError(f"network '{net.spec}' has {net.num_agents} agent; use 2 or more")

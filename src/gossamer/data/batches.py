@@ -1,6 +1,6 @@
-"""The mini-batch of every agent at a step: which examples, how they are cropped and flipped, and their normalisation.
+"""The mini-batch of every agent at a step: its examples, their augmentation and normalisation.
 
-Draws are made on the CPU and depend on (seed, agent, step) alone, so a resumed run and another device see the same
+Draws are made on the CPU and depend only on (seed, agent, step), so a resumed run and another device see the same
 batches. Cropping and normalising are pure functions of tensors, which a CUDA graph can record.
 """
 
@@ -11,13 +11,13 @@ import torch
 from gossamer.seeding import generator
 from gossamer.shapes import Float, Int, Tensor
 
-BLOCK = 64  # steps whose draws are made at once: a few calls per agent in 64 steps, not in every step
+BLOCK = 64  # steps whose draws are made at once, which is faster than step by step
 PAD = 4  # zeros on each side before cropping, as usual for CIFAR
 _OFFSETS = 2 * PAD + 1
 
 
 class Batches:
-    """Each agent walks through its shard in a new random order every pass; batches run on across passes."""
+    """Each agent goes through its shard in a new random order every pass; a batch may span two passes."""
 
     def __init__(self, shards: list[Tensor], batch: int, seed: int, purpose: str = "batches") -> None:
         self.shards, self.batch, self.seed, self.purpose = shards, batch, seed, purpose
@@ -29,7 +29,7 @@ class Batches:
         return self.block(step // BLOCK)[step % BLOCK]
 
     def block(self, index: int) -> Int[Tensor, "64 n b"]:
-        """Return the batches of the 64 steps from 64 * index on."""
+        """Return the batches of the 64 steps from step 64 * index."""
         if self._held is None or self._held[0] != index:
             walks = [self._of_agent(agent, index) for agent in range(len(self.shards))]
             self._held = index, torch.stack(walks, dim=1)
@@ -54,7 +54,7 @@ class Batches:
 
 
 class AugmentDraws:
-    """Where every agent crops each image of its batch at a step, and whether it flips it."""
+    """The crop and the flip of each image of every agent's batch at a step."""
 
     def __init__(self, seed: int, num_agents: int, batch: int, purpose: str = "augment") -> None:
         self.seed, self.num_agents, self.batch, self.purpose = seed, num_agents, batch, purpose
@@ -71,7 +71,7 @@ class AugmentDraws:
         return draws[first_step % BLOCK :][:count]
 
     def _draw(self, number: int) -> Int[Tensor, "64 n b 3"]:
-        """Draw one whole number an image for 64 steps at a time, since a generator an agent and step would be slow."""
+        """Draw one whole number per image for 64 steps at once; a generator per step would be slow."""
         if self._held is None or self._held[0] != number:
             codes = torch.empty(BLOCK, self.num_agents, self.batch, dtype=torch.uint8)
             for agent in range(self.num_agents):
@@ -86,7 +86,7 @@ class AugmentDraws:
 
 
 def crop_flip(images: Tensor, draws: Int[Tensor, "n b 3"]) -> Tensor:
-    """Pad images [n, b, C, H, W] with 4 zeros a side, crop at (dy, dx) to the old size, mirror where flip is 1.
+    """Pad images [n, b, C, H, W] with 4 zeros per side, crop at (dy, dx) to the old size, mirror if flip is 1.
 
     Output pixel (y, x) is input pixel (y + dy - 4, x' + dx - 4), where x' is x, or W - 1 - x if flipped; outside: 0.
     """
@@ -104,7 +104,7 @@ def crop_flip(images: Tensor, draws: Int[Tensor, "n b 3"]) -> Tensor:
 
 @dataclass(frozen=True)
 class Normalize:
-    """Bytes to numbers: (pixel / 255 - mean) / std, channel by channel."""
+    """Converts bytes to numbers: (pixel / 255 - mean) / std, per channel."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -113,8 +113,8 @@ class Normalize:
     )
 
     def __call__(self, images: Tensor, dtype: torch.dtype) -> Float[Tensor, "..."]:
-        """Return images [..., C, H, W] of bytes as numbers of this type. Call it outside of torch.func's transforms."""
-        # In bfloat16 the arithmetic itself would cost several grey levels, so only its result is rounded.
+        """Return images [..., C, H, W] of bytes as numbers of this type; not inside torch.func's transforms."""
+        # Arithmetic in bfloat16 would lose several grey levels, so only the result is rounded.
         exact = torch.promote_types(dtype, torch.float32)
         scale, shift = self._on(images.device, exact)
         return images.to(exact, copy=True).mul_(scale).add_(shift).to(dtype)  # in place: one large tensor less

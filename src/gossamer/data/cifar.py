@@ -1,7 +1,7 @@
 """CIFAR-10 and CIFAR-100 in both official layouts, python and binary, as folders or as archives.
 
-The python layout is made of pickles, which can run code when they are read. So every file must have the official
-checksum before it is opened, and even then the reader knows arrays and plain values only.
+The python layout consists of pickles, which can run code when they are read. So every file must have the official
+checksum before it is opened, and the reader accepts only arrays and plain values.
 """
 
 import io
@@ -23,7 +23,7 @@ PIXELS = 3 * 32 * 32
 
 @dataclass(frozen=True)
 class CifarFiles:
-    """An archive, the folder inside it, and the md5 of everything that is read."""
+    """An archive, the folder inside it, and the md5 of every file that is read."""
 
     archive: str
     archive_md5: str
@@ -34,7 +34,7 @@ class CifarFiles:
 
 @dataclass(frozen=True)
 class Cifar:
-    """What differs between the two sets; a binary record is `label_bytes` labels, the last one counting, and pixels."""
+    """The differences of the two sets; a binary record has `label_bytes` labels (the last counts) and pixels."""
 
     num_classes: int
     label_key: bytes
@@ -105,7 +105,7 @@ def load_cifar(name: str, data_dir: str | None = None) -> DataSet:
 
 
 def _find(name: str, kind: Cifar, place: Path) -> tuple[Path, CifarFiles]:
-    """Return a folder with the set's files: one that is there, one unpacked, or one downloaded."""
+    """Return a folder with the set's files: an existing, an unpacked or a downloaded one."""
     layouts = (kind.python, kind.binary)
     for layout in layouts:
         if (place / layout.folder).is_dir():
@@ -137,10 +137,10 @@ def _read_pickle(kind: Cifar, content: bytes) -> tuple[Any, Any]:
 
 
 class ArrayUnpickler(pickle.Unpickler):
-    """Reads pickles of plain values and numpy arrays, and refuses anything else."""
+    """Reads pickles of plain values and numpy arrays; refuses anything else."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return what an array is rebuilt with; numpy has renamed the module since these files were written."""
+        """Return the functions that rebuild an array; numpy has renamed the module since these files were written."""
         if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "_reconstruct":
             return super().find_class("numpy._core.multiarray", name)
         if (module, name) == ("numpy", "ndarray"):
@@ -151,5 +151,5 @@ class ArrayUnpickler(pickle.Unpickler):
 
 
 def _dtype(code: bytes | str, align: int = 0, copy: int = 0) -> np.dtype[Any]:
-    """Make a dtype from what Python 2 wrote: bytes for text and numbers for booleans."""
+    """Make a dtype from the pickles of Python 2: bytes for text, numbers for booleans."""
     return np.dtype(code.decode() if isinstance(code, bytes) else code, align=bool(align), copy=bool(copy))

@@ -1,4 +1,4 @@
-"""Where data sets lie on disk: the data folder, checksums, archives and downloads."""
+"""Data sets on disk: the data folder, checksums, archives and downloads."""
 
 import contextlib
 import hashlib
@@ -14,7 +14,7 @@ from gossamer.errors import UserError
 
 
 def data_folder(data_dir: str | None = None) -> Path:
-    """Return the folder of the data sets: the one given, else $GOSSAMER_DATA, else the user's cache."""
+    """Return the folder of the data sets: the given one, else $GOSSAMER_DATA, else the user's cache."""
     given = data_dir or os.environ.get("GOSSAMER_DATA")
     folder = Path(given).expanduser() if given else _cache()
     if folder.exists() and not folder.is_dir():
@@ -31,7 +31,7 @@ def _cache() -> Path:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Read a whole file, or say in one line why not."""
+    """Read a whole file; raise UserError if that fails."""
     try:
         return path.read_bytes()
     except OSError as error:
@@ -39,14 +39,14 @@ def read_bytes(path: Path) -> bytes:
 
 
 def read_checked(path: Path, md5: str) -> bytes:
-    """Read an official file whose checksum is known; a wrong one is refused before anything looks inside."""
+    """Read an official file and refuse it if its checksum is wrong."""
     content = read_bytes(path)
     _compare(path, hashlib.md5(content, usedforsecurity=False).hexdigest(), md5)
     return content
 
 
 def unpack(archive: Path, md5: str, inside: str) -> Path:
-    """Check an official archive, unpack it beside itself, whole or not at all, and return the folder inside it."""
+    """Check an official archive, unpack it into its folder, and return the folder inside it."""
     target = archive.parent / inside
     try:
         with archive.open("rb") as content:
@@ -59,7 +59,7 @@ def unpack(archive: Path, md5: str, inside: str) -> Path:
             tar.extractall(place, filter="data")
             (Path(place) / inside).rename(target)
     except (OSError, tarfile.TarError, EOFError, zlib.error) as error:
-        if not target.is_dir():  # else another process was faster
+        if not target.is_dir():  # otherwise another process was faster
             raise UserError(
                 f"cannot unpack '{archive}' ({type(error).__name__}); unpack it by hand, or name a folder that can be "
                 "written to with --data-dir or GOSSAMER_DATA"
@@ -68,12 +68,12 @@ def unpack(archive: Path, md5: str, inside: str) -> Path:
 
 
 def download(what: str, url: str, md5: str, folder: Path, remedy: str) -> Path:
-    """Fetch an official file into a folder, or say what to put there by hand."""
+    """Download an official file into a folder; the error names the files to put there by hand."""
     made = [parent for parent in (folder, *folder.parents) if not parent.exists()]
     try:
         import pooch
 
-        # Someone who watches sees what is fetched; pooch draws its bar with tqdm, which it does not depend on.
+        # On a terminal pooch shows a progress bar, for which it needs tqdm.
         watched, name = sys.stderr.isatty(), url.rpartition("/")[2]
         pooch.get_logger().setLevel("INFO" if watched else "WARNING")
         bar = watched and importlib.util.find_spec("tqdm") is not None
@@ -84,7 +84,7 @@ def download(what: str, url: str, md5: str, folder: Path, remedy: str) -> Path:
         reason = type(error).__name__
     except ValueError:
         reason = "what came has a wrong checksum"
-    for parent in made:  # a folder that was misspelt is not left behind
+    for parent in made:  # the name of the folder may be misspelt: remove the new folders
         with contextlib.suppress(OSError):
             parent.rmdir()
     raise UserError(

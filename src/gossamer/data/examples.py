@@ -12,7 +12,7 @@ class Examples:
 
     Attributes:
         x: [m, …]: floating-point features, images as bytes [m, C, H, W], or text as int64 [m, T].
-        y: a class label each, or for text the next byte at every position.
+        y: one class label per example, or for text the next byte at every position.
     """
 
     x: Tensor
@@ -28,12 +28,12 @@ class Examples:
 
 @dataclass(frozen=True, eq=False)
 class DataSet:
-    """Training and test examples, the number of classes, and how inputs are made ready for a model."""
+    """Training and test examples, the number of classes, and the preparation of inputs."""
 
     train: Examples
     test: Examples
     num_classes: int
-    prepare: Normalize | None = None  # None: inputs go in as they are
+    prepare: Normalize | None = None  # None: inputs do not change
     augments: bool = False  # whether training crops and flips its images by default
 
     @property

@@ -69,7 +69,7 @@ def _load_part(name: str, folder: Path, images_file: str, labels_file: str) -> E
 
 
 def _find(name: str, folder: Path, file: str) -> Path:
-    """Return the file as it lies there, plain or compressed, or else download it."""
+    """Return the file, plain or compressed; download it if it is missing."""
     for path in (folder / file, folder / f"{file}.gz"):
         if path.is_file():
             return path
@@ -97,7 +97,7 @@ def read_idx(path: Path, num_dims: int) -> Tensor:
             f"'{path}' is damaged: {len(content) - start} bytes follow its header, which announces "
             f"{math.prod(sizes)}; put the official file there"
         )
-    # A copy, since torch warns about memory that it may not write to.
+    # A copy, because torch warns about read-only memory.
     return torch.from_numpy(np.frombuffer(content, np.uint8, offset=start).reshape(sizes).copy())
 
 

@@ -28,7 +28,7 @@ Shards = list[Tensor]
 
 
 def partition(text: str, labels: Int[Tensor, "m ..."], num_agents: int, seed: int) -> Shards:
-    """Return the indices of each agent's examples, whose labels are their classes, or the bytes of a text."""
+    """Return the indices of each agent's examples; labels are classes, or bytes of a text."""
     kind, colon, rest = text.partition(":")
     if kind not in PARTITIONS:
         raise unknown_name("partition", text, PARTITIONS)
@@ -58,7 +58,7 @@ def _by_shares(labels: Tensor, shares: list[float], draws: torch.Generator) -> S
 
 
 def _sizes(total: int, shares: list[float]) -> list[int]:
-    """Split a total in proportion, at least one each, the remainders going to the largest fractions."""
+    """Split a total in proportion, at least one each; remainders go to the largest fractions."""
     spare = total - len(shares)
     exact = [share / sum(shares) * spare for share in shares]
     sizes = [1 + int(value) for value in exact]
@@ -69,7 +69,7 @@ def _sizes(total: int, shares: list[float]) -> list[int]:
 
 
 def _dirichlet(labels: Tensor, num_agents: int, alpha: float, draws: torch.Generator) -> Shards:
-    """Deal every class in proportions drawn anew; draw again while an agent is left without examples."""
+    """Deal every class in new random proportions; repeat until every agent has examples."""
     proportions = np.random.default_rng(draws.initial_seed())
     for _ in range(1000):
         shards: list[list[Tensor]] = [[] for _ in range(num_agents)]

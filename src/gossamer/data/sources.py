@@ -1,7 +1,7 @@
-"""All data sets by name, and the three that need no download: digits, text and synthetic.
+"""All data sets by name, and the three without download: digits, text and synthetic.
 
-The digits come with scikit-learn. A text is the bytes of any file; the task is to predict the next byte. Synthetic data
-are two Gaussian clouds per class, with some labels drawn at random.
+Digits are part of scikit-learn. A text is the bytes of any file; the task is to predict the next byte. Synthetic data
+are two Gaussian clouds per class, with some random labels.
 """
 
 import gzip
@@ -28,12 +28,12 @@ SOURCES = {
     "synthetic": "made-up Gaussian clouds: synthetic:classes=10,features=40,examples=6000,noise=0.05",
     "text": "the bytes of a file, each predicted from those before it: text:book.txt,context=64",
 }
-CONTEXT = 64  # bytes of a text before the one to predict
-TEXT_TEST_SHARE = 10  # one byte in ten
-CLOUDS = 2  # a class, so that a linear model cannot be perfect
-SEPARATION = 5.5  # typical distance of two clouds in standard deviations, whatever the number of features
-SYNTHETIC_TEST_SHARE = 6  # one example in six
-LARGEST_SYNTHETIC = 10**9  # numbers in all inputs together
+CONTEXT = 64  # bytes before the byte to predict
+TEXT_TEST_SHARE = 10  # one byte in ten is a test byte
+CLOUDS = 2  # per class, so a linear model cannot be perfect
+SEPARATION = 5.5  # typical distance of two clouds in standard deviations, for any number of features
+SYNTHETIC_TEST_SHARE = 6  # one example in six is a test example
+LARGEST_SYNTHETIC = 10**9  # numbers in all inputs
 
 
 def load_data(name: str, data_dir: str | None = None) -> DataSet:
@@ -55,7 +55,7 @@ def load_data(name: str, data_dir: str | None = None) -> DataSet:
 def load_digits(test_share: float = 0.2) -> tuple[Examples, Examples]:
     """Return scikit-learn's 1797 digits, 8 x 8 pixels in [0, 1], as training and test examples.
 
-    The split is the same for every run, so that seeds differ in training only.
+    The split is the same for every run: seeds change only the training.
     """
     raw = _raw_digits()
     x = torch.from_numpy(raw[:, :-1] / 16.0).to(torch.float32)
@@ -67,17 +67,17 @@ def load_digits(test_share: float = 0.2) -> tuple[Examples, Examples]:
 
 
 def _raw_digits() -> np.ndarray:
-    """Return 64 pixels from 0 to 16 and the digit, a row each.
+    """Return a row per digit: 64 pixels from 0 to 16, and the digit.
 
-    The file is read where scikit-learn keeps it: to import that package takes a second, and every agent reads it.
+    The file of scikit-learn is read directly, because importing the package takes a second in every agent.
     """
     package = importlib.util.find_spec("sklearn")
-    assert package is not None and package.submodule_search_locations  # it is one of gossamer's requirements
+    assert package is not None and package.submodule_search_locations  # gossamer requires it
     file = Path(package.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"
     if file.exists():
         with gzip.open(file, "rt") as lines:
             return np.loadtxt(lines, delimiter=",")
-    from sklearn.datasets import load_digits as load  # a release that keeps it elsewhere
+    from sklearn.datasets import load_digits as load  # a release with the file elsewhere
 
     found = load()
     return np.column_stack([found.data, found.target])
@@ -107,7 +107,7 @@ def load_text(name: str) -> DataSet:
 
 
 def windows(codes: Int[Tensor, " length"], context: int) -> Examples:
-    """Cut bytes into windows that do not overlap, each with the bytes that follow its own; a short rest is dropped."""
+    """Cut bytes into windows without overlap, each with the next byte at every position; drop a short rest."""
     count = (len(codes) - 1) // context
     x, y = (codes[first : first + count * context].view(count, context) for first in (0, 1))
     return Examples(x, y)
@@ -120,8 +120,8 @@ class Synthetic:
     classes: int = 10
     features: int = 40
     examples: int = 6000  # training and test together
-    noise: float = 0.05  # share of labels that are drawn anew
-    seed: int = 0  # of the data; a run's own seed does not change them
+    noise: float = 0.05  # share of random labels
+    seed: int = 0  # of the data, independent of the run's seed
 
     def __post_init__(self) -> None:
         for name, least in (("classes", 2), ("features", 1), ("examples", SYNTHETIC_TEST_SHARE), ("seed", 0)):
@@ -153,7 +153,7 @@ def load_synthetic(name: str) -> DataSet:
 
 
 def _read_synthetic(name: str) -> Synthetic:
-    """Parse the parameters behind the colon."""
+    """Parse the parameters after the colon."""
     types = {field.name: field.type for field in fields(Synthetic)}
     values: dict[str, int | float] = {}
     for part in filter(None, name.partition(":")[2].split(",")):
