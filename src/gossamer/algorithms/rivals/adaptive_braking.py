@@ -23,23 +23,40 @@ from gossamer.shapes import Float, Tensor
 TINY = 1e-12  # avoids 0/0 while the velocity is zero
 
 
-@register("adaptive-braking")
 @dataclass(frozen=True, kw_only=True)
-class AdaptiveBraking(Algorithm):
-    """Adaptive Braking: D-ASGD with a momentum that brakes when gradients oppose it."""
+class WithVelocity(Algorithm):
+    """Base of the rules with a momentum of their own."""
 
     mu: float = option(0.9, "momentum of the rule itself")
-    rho: float = option(2.0, "strength of the braking; 0 is plain momentum")
-    granularity: str = option("model", "one alignment per model, or one per tensor", choices=("model", "tensor"))
 
     def __post_init__(self) -> None:
         if not 0 <= self.mu < 1:
             raise UserError(f"mu must lie in [0, 1), got {self.mu}; use for example 0.9")
-        if not 0 <= self.rho < math.inf:
-            raise UserError(f"rho must be 0 or more and finite, got {self.rho}; use for example 2")
 
     def start(self, x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
         return {"velocity": torch.zeros_like(x)}
+
+    def check_local(self, *, plain: bool) -> None:
+        super().check_local(plain=plain)
+        if not plain:
+            raise UserError(
+                f"{self.name} has a momentum of its own, so it needs plain SGD as local optimiser; "
+                "set momentum and weight decay to 0, and mu in place of momentum"
+            )
+
+
+@register("adaptive-braking")
+@dataclass(frozen=True, kw_only=True)
+class AdaptiveBraking(WithVelocity):
+    """Adaptive Braking: D-ASGD with a momentum that brakes when gradients oppose it."""
+
+    rho: float = option(2.0, "strength of the braking; 0 is plain momentum")
+    granularity: str = option("model", "one alignment per model, or one per tensor", choices=("model", "tensor"))
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.rho < math.inf:
+            raise UserError(f"rho must be 0 or more and finite, got {self.rho}; use for example 2")
 
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
         """Return the mean of all messages held minus eta times the new velocity."""
@@ -58,11 +75,3 @@ class AdaptiveBraking(Algorithm):
         alignment = (g * velocity).sum(dim=1) / lengths.clamp(min=TINY)
         scale: Tensor = 1 - self.rho * alignment
         return self.mu * velocity + scale[:, None] * g
-
-    def check_local(self, *, plain: bool) -> None:
-        super().check_local(plain=plain)
-        if not plain:
-            raise UserError(
-                "adaptive-braking has a momentum of its own, so it needs plain SGD as local optimiser; "
-                "set momentum and weight decay to 0, and mu in place of momentum"
-            )
