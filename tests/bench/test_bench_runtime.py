@@ -148,16 +148,14 @@ def test_a_gossip_step_sends_hears_and_mixes_what_the_mixing_alone_mixes():
         remove_leftovers(run)
 
 
-class Steps:
+class Steps(Mixing):
     """A contestant that needs no time."""
 
-    ages, sent = [1, 3], 10
+    def __init__(self):
+        self.ages, self.sent = [1, 3], 10
 
     def step(self):
         return 0.25
-
-    def close(self):
-        pass
 
 
 def test_a_block_ends_with_its_steps_or_its_time():
