@@ -1,7 +1,7 @@
-"""What the strips of nn/kernels/strips.py gain over convolutions tap by tap, on a GPU.
+"""Measures the gain of the strips of nn/kernels/strips.py over convolutions tap by tap, on a GPU.
 
-Times of single kernels at the sizes of PreResNet and DenseNet-BC, 8 agents x 128 images in bf16, and of whole models
-forward and backward; each is a CUDA graph that is played back, in the same process both ways.
+Times single kernels at the sizes of PreResNet and DenseNet-BC, 8 agents x 128 images in bf16, and whole models forward
+and backward. Both ways run as CUDA graphs in the same process.
 
 Run from the root of the repository: python benchmarks/convolutions.py [MODEL ...]
 """
@@ -19,15 +19,15 @@ from gossamer.nn.kernels import choose_kernel
 from gossamer.nn.kernels.sizes import Geometry
 
 AGENTS, BATCH = 8, 128
-# Height, channels in and out.
+# Height, input channels, output channels.
 SIZES = [(32, 16, 16), (16, 32, 32), (8, 64, 64), (32, 48, 12), (16, 48, 12), (8, 48, 12)]
 MODELS = ["preresnet:20", "preresnet:110", "densenet:40,k=12"]
-SETS = 4  # of inputs that take turns: what a kernel read last time is no longer in the cache
+SETS = 4  # of inputs in turns, so that no kernel finds its input in the cache
 
 
 @contextlib.contextmanager
 def tap_by_tap() -> Iterator[None]:
-    """Leave the strips aside for a while."""
+    """Switch the strips off inside this context."""
     kept = choose_kernel.fits_strips, choose_kernel.fits_pairs
     choose_kernel.fits_strips, choose_kernel.fits_pairs = lambda size: False, lambda size, rows: False
     try:
@@ -37,7 +37,7 @@ def tap_by_tap() -> Iterator[None]:
 
 
 def milliseconds(run: Callable[[], object], times: int) -> float:
-    """Return the median time of one of `times` runs in a graph."""
+    """Return the median time per run, of `times` runs in a graph."""
     side = torch.cuda.Stream()
     with torch.cuda.stream(side):
         run()
@@ -58,7 +58,7 @@ def milliseconds(run: Callable[[], object], times: int) -> float:
 
 
 def both_ways(what: str, run: Callable[[], object], calls: int) -> None:
-    """Print the time of one of the calls that a run makes, tap by tap and by strips."""
+    """Print the time per call, tap by tap and by strips."""
     with tap_by_tap():
         before = milliseconds(run, 5) / calls
     now = milliseconds(run, 5) / calls
@@ -66,7 +66,7 @@ def both_ways(what: str, run: Callable[[], object], calls: int) -> None:
 
 
 def time_kernels(height: int, channels_in: int, channels_out: int) -> None:
-    """Time a layer's convolution, its way back and its weights' gradient."""
+    """Time a layer's convolution, its backward pass and its weights' gradient."""
 
     def draw(channels: int) -> list[torch.Tensor]:
         shape = (AGENTS, BATCH, height, height, channels)

@@ -1,7 +1,7 @@
-"""How much a rule loses to delay, on two CPU cores: PreResNet-8 on CIFAR-10 with images of half the size.
+"""Measures how much a rule loses to delay, on two CPU cores: PreResNet-8 on CIFAR-10 with images of half the size.
 
-A stand-in for the studies that need a GPU, to try a rule before. Momentum 0.9, cosine, batches of 16, 4 epochs (1408
-steps with 8 agents); accuracy on a tenth of the training data, which is held out. About two minutes a run.
+A quick test of a rule before a study on a GPU. Momentum 0.9, cosine schedule, batches of 16, 4 epochs (1408 steps with
+8 agents); accuracy on a held-out tenth of the training data. About two minutes per run.
 
 Run from the root of the repository: python benchmarks/small_cifar.py sdm-asgd --delay 20 --lr 0.2 --seed 0
 """
@@ -21,13 +21,13 @@ GROUPS = 8
 
 
 def halved(examples: Examples) -> Examples:
-    """Return images whose pixels are means of four."""
+    """Return images of half the size; each pixel is the mean of four."""
     small = torch.nn.functional.avg_pool2d(examples.x.float(), 2).round()
     return Examples(small.to(examples.x.dtype), examples.y)
 
 
 def with_group_norm(task: Task) -> Task:
-    """Return the task with groups of an image's own channels normalised, in place of a batch's channels."""
+    """Return the task with GroupNorm in place of BatchNorm."""
 
     def model() -> nn.Module:
         net = task.model()
@@ -41,7 +41,7 @@ def with_group_norm(task: Task) -> Task:
 
 
 def main() -> None:
-    """Train once and tell the accuracy."""
+    """Train once and print the accuracy."""
     parser = argparse.ArgumentParser(description="Train PreResNet-8 on small CIFAR-10 images with one rule.")
     parser.add_argument("rule")
     parser.add_argument("--network", default="paper-1")
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument(
         "--norm-stats",
         choices=("local", "mixed", "recalibrated", "group"),
-        help="BatchNorm with such statistics (local, with skewed labels recalibrated), or GroupNorm",
+        help="statistics of BatchNorm (default: local, or recalibrated with skewed labels), or GroupNorm",
     )
     parser.add_argument("--lr", type=float, default=0.2)
     parser.add_argument("--warmup", type=float, default=0.25)
@@ -58,7 +58,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--seed", type=int, default=0)
     wanted = vars(parser.parse_args())
-    # An agent that has seen few classes knows few statistics.
+    # With few classes an agent's own statistics do not fit the test data.
     stats = wanted["norm_stats"] = wanted["norm_stats"] or ("local" if wanted["partition"] == "iid" else "recalibrated")
     told = ", ".join(str(value) for value in wanted.values())
     rule, network = wanted.pop("rule"), wanted.pop("network")

@@ -1,4 +1,4 @@
-"""How long a message takes over ZeroMQ between two agents of one process, and how many wait for the thread's tick.
+"""Measures the time of a message over ZeroMQ between two agents of one process, and how many wait for a tick.
 
 Run from the root of the repository: python benchmarks/socket_latency.py [MESSAGES] [BYTES]
 """
@@ -15,7 +15,7 @@ from gossamer.runtime.transport.sockets import Sockets
 
 
 def seconds_of_messages(messages: int, length: int) -> list[float]:
-    """Publish one message after another, each as soon as the last one was seen; return what each took."""
+    """Publish messages, each after the last one has arrived; return the time of each."""
     where: dict[int, str] = {}
     sender, receiver = (Sockets(rank, 2, 1, where=where.get) for rank in range(2))
     parts, seconds = [torch.zeros(length, dtype=torch.uint8)], []
@@ -32,7 +32,7 @@ def seconds_of_messages(messages: int, length: int) -> list[float]:
     finally:
         sender.close()
         receiver.close()
-    return seconds[1:]  # the first one waits for the connection
+    return seconds[1:]  # the first message waits for the connection
 
 
 def main(messages: int = 3000, length: int = 400_000) -> None:

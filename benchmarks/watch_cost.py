@@ -1,8 +1,8 @@
-"""What it costs a run to be watched, measured within one run.
+"""Measures the cost of `gossamer watch` for the watched run.
 
-A small, fast simulation trains while `gossamer watch` follows it for somebody who looks at the page. The server is
-halted and let go on in turn, every few seconds, and the steps of the two kinds of time are compared. What status.json
-costs the run itself, watched or not, is measured apart, in processor time.
+A small, fast simulation trains while `gossamer watch` serves an open page. The server is stopped and continued in turn
+every few seconds, and the step times of both states are compared. The cost of status.json, which every run writes, is
+measured separately in processor time.
 
 Run from the root of the repository: python benchmarks/watch_cost.py [SECONDS]
 """
@@ -32,13 +32,13 @@ LOOKER = "import sys, urllib.request\nfor _ in urllib.request.urlopen(sys.argv[1
 
 
 def processor_seconds(pid: int) -> float:
-    """Return the processor time that a process has taken."""
+    """Return the processor time of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 class Clock:
-    """Halts the server and lets it go on in turn, and keeps the time of every step by which it was."""
+    """Stops and continues the server in turn, and records the step times of both states."""
 
     def __init__(self, seconds: float) -> None:
         self.end = seconds
@@ -48,12 +48,12 @@ class Clock:
         self._kinds = itertools.cycle((True, False))
 
     def begin(self, server: int) -> None:
-        """Begin to measure."""
+        """Start measuring."""
         self._server, self._begun = server, time.perf_counter()
         self._last, self._watched, self._block, self._next = self._begun, True, [], self._begun
 
     def step(self, *_: object) -> None:
-        """Take note of a step, and change sides where it is time."""
+        """Record a step, and switch the state at the end of a block."""
         if self._server is None:
             return
         now = time.perf_counter()
@@ -68,12 +68,12 @@ class Clock:
         self._last = now
 
     def stop(self) -> bool:
-        """Say when the time is over."""
+        """Say whether the time is over."""
         return self._server is not None and time.perf_counter() - self._begun > self.end
 
 
 def own_share(training: Training) -> tuple[float, float]:
-    """Return the processor seconds that writing status.json takes, and that a step's sums of ages do."""
+    """Return the processor seconds of writing status.json, and of a step's sums of ages."""
 
     def of_one(act: Callable[[], None], times: int) -> float:
         begun = time.process_time()
@@ -98,7 +98,7 @@ def main(seconds: float) -> None:
     training, clock = Training(make_settings(SETTINGS)), Clock(seconds)
     with tempfile.TemporaryDirectory() as place:
         folder = RunFolder.create(Path(place) / "run", training.settings, training.network)
-        training.run(folder, stop=lambda: training.simulation.t >= 300)  # so that there is something to watch
+        training.run(folder, stop=lambda: training.simulation.t >= 300)  # the page needs some rows
         watch = [sys.executable, "-m", "gossamer", "watch", str(folder.path), "--json"]
         server = subprocess.Popen(watch, stdout=subprocess.PIPE, text=True)
         url = json.loads(server.stdout.readline())["url"]
@@ -121,9 +121,9 @@ def main(seconds: float) -> None:
     step = statistics.median(clock.steps[False])
     print(f"a step: {1e3 * without:.3f} ms alone, {1e3 * with_it:.3f} ms watched")
     print(f"slower by {statistics.median(pairs):+.2f} ± {error:.2f} % ({len(pairs)} pairs of blocks of {BLOCK:g} s)")
-    print(f"the server takes {100 * used:.2f} % of one core while somebody looks")
-    print(f"status.json: {1e3 * writing:.3f} ms a second, {100 * writing:.3f} % of the run")
-    print(f"sums of ages: {1e6 * adding:.1f} us a step, {100 * adding / step:.3f} % of the run")
+    print(f"the server takes {100 * used:.2f} % of one core while a page is open")
+    print(f"status.json: {1e3 * writing:.3f} ms per second, {100 * writing:.3f} % of the run")
+    print(f"sums of ages: {1e6 * adding:.1f} us per step, {100 * adding / step:.3f} % of the run")
 
 
 if __name__ == "__main__":

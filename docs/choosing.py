@@ -41,7 +41,7 @@ TUNED = {
 
 @functools.cache
 def tuned_table() -> str:
-    """Return the table of CIFAR-10 with each algorithm at its own rate, the best first."""
+    """Return the table of CIFAR-10 with each algorithm at its own learning rate, best first."""
     section = make_section(RECIPES["recommended"], SCALES["quick"], "tuned", Store(FOLDER / "results"))
     rows = {
         row: [section.outcomes.get((row, column)) for column in TUNED.values()]
@@ -58,7 +58,7 @@ def tuned_table() -> str:
 
 
 def cifar_table() -> str:
-    """Return the table of CIFAR-10, the best at delay 20 first."""
+    """Return the table of CIFAR-10, best at delay 20 first."""
     store, scale = Store(FOLDER / "results"), SCALES["quick"]
     sections = [make_section(RECIPES[name], scale, "paper", store) for name in RESULTS]
     everywhere = {place: outcome for section in sections for place, outcome in section.outcomes.items()}
@@ -87,7 +87,7 @@ def digits_table() -> str:
 
 
 def filled(page: str) -> str:
-    """Return the page with its tables renewed."""
+    """Return the page with new tables."""
     for name, table in (("tuned", tuned_table()), ("cifar", cifar_table()), ("digits", digits_table())):
         begin, end = f"<!-- {name}: written by docs/choosing.py -->\n", "<!-- end -->"
         before, _, rest = page.partition(begin)

@@ -1,7 +1,7 @@
-"""The pictures of paper-in-pictures.md, from small computations: `python docs/figures.py` draws them anew.
+"""Draw the pictures of paper-in-pictures.md from small computations: `python docs/figures.py`.
 
-Eight agents in the paper's clusters of 3 and 5. Each cluster has its own target, as with data of its own, and its loss
-is half the squared distance from it; what all agents together want is the mean of the eight targets.
+Eight agents in the paper's clusters of 3 and 5. Each cluster has its own target, as with its own data; its loss is half
+the squared distance from the target. The common optimum is the mean of the eight targets.
 """
 
 import functools
@@ -25,7 +25,7 @@ START = [0.0, 0.0]
 PRODUCTS = (0.5, 1.8, 2.6)  # rate times delay
 NAMES = {
     "sync": "no delay",
-    "d-asgd": "D: average with the late",
+    "d-asgd": "D: average late models",
     "p-asgd": "P: predict",
     "c-asgd": "C: clip",
     "pc-asgd/theta=0.3": "PC: 30 % P, 70 % C",
@@ -44,24 +44,24 @@ def run(algorithm: str, lr: float = RATE, *, one_target: bool = False) -> torch.
 
 
 def predicted(product: float) -> torch.Tensor:
-    """Return P-ASGD's path at a rate times the delay, where all agents have one target and predict along a line."""
+    """Return P-ASGD's path for this product of rate and delay, with one target for all agents."""
     return run("p-asgd/lam=0", product / DELAY, one_target=True)
 
 
 def distance(path: torch.Tensor) -> torch.Tensor:
-    """Return, step by step, how far the average model is from the common optimum."""
+    """Return the distance of the average model from the common optimum at each step."""
     average = (SIZES[0] * path[:, 0] + SIZES[1] * path[:, 1]) / sum(SIZES)
     return (average - OPTIMUM).norm(dim=-1)
 
 
 def apart(path: torch.Tensor) -> torch.Tensor:
-    """Return, step by step, how far the two clusters are apart."""
+    """Return the distance between the two clusters at each step."""
     return (path[:, 0] - path[:, 1]).norm(dim=-1)
 
 
 @styled
 def draw_paths() -> Figure:
-    """Draw where both clusters go, rule by rule."""
+    """Draw the paths of both clusters under each rule."""
     figure = Figure(figsize=(9.6, 6.6), dpi=DPI, layout="constrained")
     for axes, (rule, name) in zip(figure.subplots(2, 3, sharex=True, sharey=True).flat, NAMES.items(), strict=True):
         path = run(rule)
@@ -79,7 +79,7 @@ def draw_paths() -> Figure:
 
 @styled
 def draw_pace() -> Figure:
-    """Draw the distance from the optimum: what averaging with the late costs."""
+    """Draw the distance from the optimum: the cost of averaging late models."""
     figure = Figure(figsize=(7.6, 3.9), dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
     lines = (("sync", "-", 4.0, "#BBBBBB"), ("d-asgd", "--", 1.8, "black"), ("dm-asgd", ":", 2.2, "black"))
@@ -91,19 +91,19 @@ def draw_pace() -> Figure:
 
 @styled
 def draw_predicting() -> Figure:
-    """Draw what predicting does as rate times delay grows."""
+    """Draw the effect of predicting for growing products of rate and delay."""
     figure = Figure(figsize=(7.6, 3.9), dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
     for product, dash in zip(PRODUCTS, ("-", ":", "--"), strict=True):
         axes.plot(distance(predicted(product)), dash, color="black", label=f"rate x delay = {product}")
-    _finish(axes, "P-ASGD, one target for all: distance from it")
+    _finish(axes, "P-ASGD with one target for all: distance from the target")
     axes.set(yscale="log", ylim=(1e-6, 1e3))
     return figure
 
 
 @styled
 def draw_meeting() -> Figure:
-    """Draw how far the clusters are apart."""
+    """Draw the distance between the clusters."""
     figure = Figure(figsize=(7.6, 3.9), dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
     for rule, dash in (("c-asgd", "--"), ("pc-asgd/theta=0.3", "-."), ("dm-asgd", ":"), ("sync", "-")):
@@ -114,7 +114,7 @@ def draw_meeting() -> Figure:
 
 @styled
 def draw_same_age() -> Figure:
-    """Draw, at one step of two agents, what an average with the late sees and what a matched difference sees."""
+    """Draw one late message of two agents, as averaging and as a matched difference use it."""
     path = gm.trajectory("c-asgd", gm.network("clusters:1,1", delay=DELAY), _two_slopes, [0.0], lr=0.02, steps=60)
     own, other, now = path[:, 0, 0], path[:, 1, 0], 50
     then = now - DELAY
@@ -124,8 +124,8 @@ def draw_same_age() -> Figure:
     axes.plot(other, "--", color="black", label="its neighbour")
     axes.plot([then, now], [other[then]] * 2, ":", color=GREY)
     axes.plot(then, other[then], "o", color="black", mfc="white", ms=8)
-    _arrow(axes, now, own[now], other[then], "what an average sees:\nmostly the agent's own way", (6, -40))
-    _arrow(axes, then, own[then], other[then], "what a matched difference sees:\nhow far apart they were", (-176, 34))
+    _arrow(axes, now, own[now], other[then], "averaging sees\nmostly the agent's\nown progress", (6, -52))
+    _arrow(axes, then, own[then], other[then], "a matched difference sees\nthe distance at that step", (-150, 30))
     axes.set(xlabel="step", ylabel="a parameter")
     axes.legend(loc="upper left")
     axes.set_title(f"A message that is {DELAY} steps old")
@@ -133,7 +133,7 @@ def draw_same_age() -> Figure:
 
 
 def _two_slopes(x: torch.Tensor, t: int) -> torch.Tensor:
-    """Return steady gradients: two agents on the same slope, one of them a little faster."""
+    """Return constant gradients: two agents on the same slope, one of them a little faster."""
     return torch.tensor([[-1.0], [-1.25]], dtype=x.dtype)
 
 
@@ -160,7 +160,7 @@ FIGURES = {
 
 
 def numbers() -> dict[str, dict[str, float]]:
-    """Return what the page says about the pictures, as numbers at the last step."""
+    """Return the numbers that the page states about the pictures, at the last step."""
     paths = {rule: run(rule) for rule in NAMES}
     predictions = {str(product): distance(predicted(product)) for product in PRODUCTS}
     return {
@@ -172,7 +172,7 @@ def numbers() -> dict[str, dict[str, float]]:
 
 
 def main(folder: Path) -> None:
-    """Write all pictures, and print the numbers behind them."""
+    """Write all pictures, and print their numbers."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, draw in FIGURES.items():
         draw().savefig(folder / f"{name}.png", metadata={"Software": None})

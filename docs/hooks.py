@@ -1,4 +1,4 @@
-"""What the site needs beyond mkdocs: links that leave docs/ become plain names of files of the repository."""
+"""A hook of mkdocs: links that leave docs/ become plain file names."""
 
 import re
 from pathlib import PurePosixPath
@@ -8,7 +8,7 @@ LINK = re.compile(r"\[(?P<text>[^\]]+)\]\((?P<to>\.\./[^)#]+)(?:#[^)]*)?\)")
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Write the file's name where a link would lead out of the site."""
+    """Replace links out of the site by the name of the file."""
     folder = PurePosixPath(page.file.src_uri).parent
 
     def name_of(link: re.Match[str]) -> str:

@@ -26,7 +26,7 @@ LIVE = (
     *("train", "--algorithm", "pc-asgd", "--theta", "pv", "--network", "clusters:3,5", "--delay", "uniform:5,40"),
     *("--lr", "0.05", "--epochs", "400", "--eval-every", "30", "--seed", "1"),
 )
-SEEN = 1500  # of its 4800 steps, when it is photographed
+SEEN = 1500  # of its 4800 steps: the time of the screenshot
 
 
 def gossamer(*arguments: str) -> None:
@@ -35,20 +35,20 @@ def gossamer(*arguments: str) -> None:
 
 
 def photograph(browser: Browser, url: str, name: str, size: dict[str, int], show: str | None = None) -> None:
-    """Take a picture of a page, from its top or with an element at the top."""
+    """Take a screenshot of a page from its top, or from an element."""
     page = browser.new_page(viewport=size, has_touch=size == PHONE)
     page.goto(url)
     page.wait_for_selector(".js-plotly-plot .plot-container")
     if show is not None:
         page.select_option("#run", label="pc-asgd-theta=pv-seed0")
         page.evaluate("show => scrollTo(0, document.querySelector(show).getBoundingClientRect().top - 90)", show)
-    page.wait_for_timeout(1000)  # until all is drawn
+    page.wait_for_timeout(1000)  # until everything is drawn
     page.screenshot(path=IMAGES / f"{name}.png")
     page.close()
 
 
 def photograph_live(browser: Browser, run: str) -> None:
-    """Train a run, and take pictures of its live page halfway."""
+    """Train a run, and take screenshots of its live page in the meantime."""
     command = [sys.executable, "-m", "gossamer"]
     train = subprocess.Popen([*command, *LIVE, "--out", run], stdout=subprocess.DEVNULL)
     while train.poll() is None and _steps_of(run) < SEEN:
@@ -69,7 +69,7 @@ def _steps_of(run: str) -> int:
 
 
 def main() -> None:
-    """Make all pictures."""
+    """Take all screenshots."""
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         report = Path(folder) / "report.html"
         gossamer(*RUNS, "--out", f"{folder}/runs")

@@ -155,7 +155,9 @@ def repeat_command(settings: Settings, processes: ProcessSettings | None = None)
         if value is not None and (name in _ALWAYS or value != getattr(Settings, name))
     }
     how = vars(processes) if processes is not None else {}
-    changed = {name: value for name, value in how.items() if value != getattr(ProcessSettings, name) and name != "record"}
+    changed = {
+        name: value for name, value in how.items() if value != getattr(ProcessSettings, name) and name != "record"
+    }
     return train_command({**told, **settings.changed_options(), **changed})
 
 
