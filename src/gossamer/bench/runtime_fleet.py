@@ -133,7 +133,7 @@ class Fleet:
         self._processes[rank].send_signal(signal.SIGCONT)
 
     def close(self) -> None:
-        """Kill all processes and remove what they shared; a second Ctrl+C takes effect afterwards."""
+        """Kill all processes and remove their shared memory; a second Ctrl+C takes effect afterwards."""
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         try:
             for process in self._processes:

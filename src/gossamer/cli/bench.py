@@ -54,7 +54,7 @@ def bench(
         for record in records:
             _print_record(record)
     if interrupted:
-        print(f"gossamer: interrupted; what was measured is in {out_dir}", file=sys.stderr)
+        print(f"gossamer: interrupted; the results so far are in {out_dir}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED)
     if not json:
         print(f"RESULTS.md and the figures of this device are in {out_dir}")

@@ -214,7 +214,7 @@ def _line(curve: Curve, label: str) -> Line2D:
 
 
 def _legend_label(curve: Curve, low: float, high: float, unit: str) -> str:
-    """Return the label, with a note on what lies outside the axes."""
+    """Return the label, with a note on values outside the axes."""
     notes = []
     if curve.num_diverged:
         share = "" if curve.num_seeds == 1 else f"{curve.num_diverged} of {curve.num_seeds} "

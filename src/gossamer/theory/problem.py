@@ -41,7 +41,7 @@ class FunctionProblem:
     """One function that all agents minimise, with normal noise on every coordinate of a gradient.
 
     Attributes:
-        function: what is minimised.
+        function: the function to minimise.
         num_agents: how many agents minimise it.
         noise: the standard deviation of the noise.
         seed: fixes the noise.
@@ -101,7 +101,7 @@ class TaskProblem:
         return torch.stack(losses)
 
     def gradient(self, x: Float[Tensor, "n d"], draw: int) -> Float[Tensor, "n d"]:
-        """Return each agent's gradient on a mini-batch; the run's own state stays as it is."""
+        """Return each agent's gradient on a mini-batch; the state of the run does not change."""
         return self.training.simulation.source.fresh_gradient(x, draw)
 
     def _buffers(self) -> dict[str, Tensor]:
