@@ -80,7 +80,7 @@ def log_path(folder: Path, rank: int) -> Path:
 
 
 def last_words(path: Path, most: int = 4096) -> str:
-    """Return the last non-empty line of a log: for an error, the one that matters."""
+    """Return the last non-empty line of a log. After a traceback it names the error."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - most))
@@ -91,14 +91,14 @@ def last_words(path: Path, most: int = 4096) -> str:
 
 
 class Tail:
-    """Follows a file from now on, or from its start, by whole lines."""
+    """Reads the new lines of a growing file, from now on or from its start."""
 
     def __init__(self, path: Path, *, from_start: bool = False) -> None:
         self._path, self._rest = path, b""
         self._place = path.stat().st_size if path.exists() and not from_start else 0
 
     def read(self, *, whole: bool = False) -> list[str]:
-        """Return the lines that came since the last call; at the end, `whole`, also one that lacks its end."""
+        """Return the complete lines since the last call. `whole` also returns an incomplete last line."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._place)
