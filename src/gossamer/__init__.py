@@ -55,7 +55,7 @@ __all__ = [
     "trajectory",
 ]
 
-# torch takes seconds to import, so each public name is imported when it is first used.
+# Importing torch takes seconds, so each public name is imported at its first use.
 _NAMES_OF = {
     "gossamer.algorithms": "Algorithm Inbox Late Noise Own Past Place Update Weights algorithm register",
     "gossamer.data": "Examples",
@@ -85,7 +85,7 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """Keeps `gossamer.network` the function: importing the sub-package of that name would replace it."""
+    """Keeps `gossamer.network` a function: importing the sub-package of that name would replace it."""
 
     def __setattr__(self, name: str, value: object) -> None:
         if name != "network" or not isinstance(value, ModuleType):

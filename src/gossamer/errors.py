@@ -1,19 +1,19 @@
-"""The one error a user is meant to read: a value, the limit it broke, and what to do instead."""
+"""Errors and warnings for the user. An error names the value, the limit and the remedy."""
 
 import difflib
 from collections.abc import Iterable
 
 
 class UserError(ValueError):
-    """A mistake that the user can mend. The message is one line: value, limit, remedy."""
+    """A mistake that the user can fix. The message is one line: value, limit, remedy."""
 
 
 class StabilityWarning(UserWarning):
-    """A setting that is allowed but is predicted to diverge."""
+    """A setting that is allowed, but is predicted to diverge."""
 
 
 def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:
-    """Return the error for a name that does not exist, with the nearest one that does."""
+    """Return the error for an unknown name. It suggests the closest known one."""
     choices = sorted(known)
     nearest = difflib.get_close_matches(name, choices, n=1, cutoff=0.6)
     hint = f"did you mean '{nearest[0]}'? " if nearest else ""
@@ -21,7 +21,7 @@ def unknown_name(kind: str, name: str, known: Iterable[str]) -> UserError:
 
 
 def read_number(kind: str, text: str) -> float:
-    """Parse a number inside a specification such as 'geometric:0.1', or say which part is not one."""
+    """Parse a number inside a specification such as 'geometric:0.1', or name the part that is not a number."""
     try:
         return float(text)
     except ValueError:
@@ -29,7 +29,7 @@ def read_number(kind: str, text: str) -> float:
 
 
 def read_whole(kind: str, text: str) -> int:
-    """Parse a whole number inside a specification such as 'uniform:5,60', or say which part is not one."""
+    """Parse a whole number inside a specification such as 'uniform:5,60', or name the part that is not a number."""
     try:
         return int(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Optimisers for a training loop of your own."""
+"""Optimizers for your own training loop."""
 
 from gossamer.runtime.optimizer import Decentralized
 

@@ -1,8 +1,7 @@
-"""One seed a run, split by purpose and position.
+"""One seed per run, split by purpose and position.
 
-Every draw comes from a generator that is a function of (seed, purpose, indices), never of how many draws
-came before. So a resumed run needs no generator state, and two engines draw the same numbers for the same
-agent and step.
+Every draw comes from a generator that is a function of (seed, purpose, indices), not of the number of earlier draws.
+So a resumed run needs no generator state, and both engines draw the same numbers for the same agent and step.
 """
 
 import contextlib
@@ -27,18 +26,17 @@ def generator(seed: int, purpose: str, *indices: int) -> torch.Generator:
 
 @contextlib.contextmanager
 def drawing_from(device: torch.device, seed: int, purpose: str, step: int) -> Iterator[None]:
-    """Let modules on this device draw from a run's seed for a while.
+    """Within the context, modules on this device draw from the seed of the run.
 
-    The generator is seeded by itself, since torch.manual_seed also queues a call for every device that is not in use,
-    with a traceback each time.
+    Seeds this one generator directly: torch.manual_seed also queues a call with a traceback for every unused device.
     """
-    lent = _global_generator(device)
-    before = lent.get_state()
-    lent.manual_seed(generator(seed, purpose, step).initial_seed())
+    borrowed = _global_generator(device)
+    before = borrowed.get_state()
+    borrowed.manual_seed(generator(seed, purpose, step).initial_seed())
     try:
         yield
     finally:
-        lent.set_state(before)
+        borrowed.set_state(before)
 
 
 def _global_generator(device: torch.device) -> torch.Generator:

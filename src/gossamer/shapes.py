@@ -1,6 +1,6 @@
-"""Shape annotations: `Float[Tensor, "n d"]` is checked in every test and costs nothing in production.
+"""Shape annotations: `Float[Tensor, "n d"]` is checked in every test, and costs nothing outside of tests.
 
-jaxtyping is a development tool here. Where it is not installed the annotations mean plain `Tensor`.
+jaxtyping is a development dependency. Without it the annotations mean plain `Tensor`.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""A task is a model, training and test examples, and a loss; by name, or your own."""
+"""Tasks. A task is a model, training and test examples, and a loss: by name, or your own."""
 
 import dataclasses
 from collections.abc import Callable
@@ -17,14 +17,14 @@ TASKS = SOURCES  # a task by name is a data set with a model
 
 
 def cross_entropy(outputs: Float[Tensor, "*m classes"], targets: Int[Tensor, "*m"]) -> Float[Tensor, ""]:
-    """Return the mean cross entropy over all targets: one an example, or one at every position of a text."""
+    """Return the mean cross entropy over all targets: one per example, or one per position of a text."""
     return nn.functional.cross_entropy(outputs.flatten(0, -2), targets.flatten())
 
 
 def correct(outputs: Float[Tensor, "... classes"], targets: Int[Tensor, "..."]) -> Bool[Tensor, "..."]:
-    """Return for each target whether the largest output is right; leading dimensions are free.
+    """Return for each target whether the largest output is correct. There may be any leading dimensions.
 
-    An output that is not a number is never right, whatever argmax makes of it.
+    A non-finite output is never correct.
     """
     return (outputs.argmax(dim=-1) == targets) & torch.isfinite(outputs).all(dim=-1)
 
@@ -35,13 +35,13 @@ class Task:
 
     Attributes:
         name: shown in summaries.
-        model: makes a fresh module, whose outputs have the classes last.
-        train: the examples shared among the agents.
-        test: the examples for accuracy.
+        model: returns a new module. Its outputs have the classes in the last dimension.
+        train: the training examples, which are split among the agents.
+        test: the examples for evaluations.
         model_name: shown in summaries.
-        loss: of outputs and targets, a mean over the batch, so that the learning rate does not depend on its size.
-        prepare: turns raw inputs into numbers of a type; None: they go in as they are.
-        augments: whether training crops and flips images by default.
+        loss: a function of (outputs, targets). It returns the mean over the batch, whatever the batch size.
+        prepare: a function of (raw inputs, dtype) that returns the inputs of the model; None uses raw inputs.
+        augments: whether training crops and flips images unless `augment` is set.
     """
 
     name: str
@@ -54,19 +54,19 @@ class Task:
     augments: bool = False
 
     def inputs(self, raw: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return raw inputs as the model takes them: images normalised, features in this type, text as it is."""
+        """Convert raw inputs for the model: normalise images, convert features to `dtype`, leave text unchanged."""
         if self.prepare is not None:
             return self.prepare(raw, dtype)
         return raw.to(dtype) if raw.is_floating_point() else raw
 
     def fresh_module(self, seed: int, agent: int = 0) -> FlatModule:
-        """Make a module whose random start depends on the seed alone, whatever torch's global generator holds."""
+        """Make a module whose random initial parameters depend on the seed only, not on torch's global generator."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(generator(seed, "init", agent).initial_seed())
             return FlatModule(self.model())
 
     def held_out(self, share: float, seed: int) -> "Task":
-        """Return the task on training data alone: a random share of it takes the place of the test data."""
+        """Return the task on training data only: a random share of it replaces the test data."""
         count = round(share * len(self.train))
         if not 0 < count < len(self.train):
             raise UserError(f"validation {share} holds out {count} of {len(self.train)} examples; use for example 0.2")
@@ -75,7 +75,7 @@ class Task:
         return dataclasses.replace(self, train=train, test=test)
 
     def initial(self, how: str, num_agents: int, seed: int) -> Float[Tensor, "n d"]:
-        """Return every agent's first parameters: one 'common' start, 'independent' ones, or 'zero'."""
+        """Return every agent's initial parameters: 'common', 'independent' or 'zero'."""
         starts = {
             "common": lambda: self.fresh_module(seed).initial().repeat(num_agents, 1),
             "independent": lambda: torch.stack([self.fresh_module(seed, i).initial() for i in range(num_agents)]),
@@ -87,7 +87,7 @@ class Task:
 
 
 def make_task(name: str, model: str = "mlp", data_dir: str | None = None) -> Task:
-    """Make a task from the names of its data set and its model; downloads go to the data folder."""
+    """Make a task from the names of its data set and its model. Downloads go to the data folder."""
     data = load_data(name, data_dir)
     if data.train.y.dim() > 1 and not model.startswith("transformer"):
         raise UserError(f"model '{model}' cannot read the text of '{name}'; use --model transformer")
@@ -96,5 +96,5 @@ def make_task(name: str, model: str = "mlp", data_dir: str | None = None) -> Tas
         return make_model(model, data.shape, data.num_classes)
 
     with torch.random.fork_rng(devices=[]):
-        fresh()  # a wrong name is refused here, not in the first step
+        fresh()  # refuses a wrong name now, not at the first step
     return Task(name, fresh, data.train, data.test, model, prepare=data.prepare, augments=data.augments)

@@ -106,7 +106,7 @@ REFUSALS = {
     "no seeds": ("compare --seeds 0", "seeds must be 1 or more, got 0"),
     "seeds in words": ("compare --seeds many", "--seeds"),
     "no seeds in the demo": ("demo --seeds 0", "seeds must be 1 or more, got 0"),
-    "no algorithms": ("compare --algorithms=", "there is no algorithm to compare"),
+    "no algorithms": ("compare --algorithms=", "no algorithm is given"),
     "an algorithm twice": ("compare -a sync,sync", "'sync' is named twice"),
     "run folder in a file": ("train --epochs 2 --delay 5 --out broken.toml/run", "cannot create 'broken.toml/run'"),
     "report folder in a file": ("compare --out broken.toml/report", "cannot create 'broken.toml/report'"),
@@ -185,7 +185,7 @@ def test_no_command_at_all_gives_the_help(command):
 def test_an_unknown_setting_of_simulate_is_refused_with_the_nearest():
     with pytest.raises(gm.UserError, match="'epocs'; did you mean 'epochs'"):
         gm.simulate(epocs=3)
-    with pytest.raises(gm.UserError, match="belongs in gm"):
+    with pytest.raises(gm.UserError, match="give options of the algorithm to gm"):
         gm.simulate(algorithm=gm.algorithm("pc-asgd"), theta=0.5)
 
 

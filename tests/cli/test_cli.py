@@ -156,7 +156,7 @@ def test_train_for_people_says_what_came_out_and_where(command):
         "memory",
         "algorithm",
         "accuracy",
-        "disagreement",
+        "spread",
         "predicts",
         "sent",
         "time",
@@ -254,7 +254,7 @@ def test_a_run_that_diverges_ends_with_status_1_and_still_one_object(command, tm
     assert (
         summary["status"].startswith("the loss of agent ") and f"at step {summary['iterations']}" in summary["status"]
     )
-    assert outcome.err == f"gossamer: {summary['status']}; what was recorded is in run\n"
+    assert outcome.err == f"gossamer: {summary['status']}; the metrics so far are in run\n"
     assert (tmp_path / "run/metrics.jsonl").read_text().count("\n") == 2
     assert command("train", "--epochs", 2, "--delay", 5, "--lr", 1e30).status == 1
 

@@ -107,7 +107,7 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again(folder, command):
         warnings.simplefilter("default")
         resumed = command("train", "--resume", "run")
     assert resumed.status == 0
-    assert resumed.err == "gossamer: warning: 'run' was never saved; training it from its first step\n"
+    assert resumed.err == "gossamer: warning: 'run' has no checkpoint yet; starting again from step 0\n"
     assert outcome(folder / "run") == outcome(folder / "whole")
 
 
@@ -124,7 +124,7 @@ def test_a_run_whose_newest_checkpoint_is_bad_goes_on_from_the_one_before(folder
     with warnings.catch_warnings():
         warnings.simplefilter("default")
         resumed = command("train", "--resume", "run")
-    said = f"checkpoint 'run/checkpoint.npz' is {harm}; going on from the previous one, 'run/checkpoint.previous.npz'"
+    said = f"checkpoint 'run/checkpoint.npz' is {harm}; continuing from the previous one, 'run/checkpoint.previous.npz'"
     assert (resumed.status, resumed.err) == (0, f"gossamer: warning: {said}\n")
     assert outcome(folder / "run") == outcome(folder / "whole")
 

@@ -188,4 +188,4 @@ def test_a_plugin_that_is_not_there_is_one_line(command, plugin, told):
 def test_the_help_says_that_code_is_run(command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     for name in ("train", "compare", "tune"):
-        assert "code is run, so give only what you trust" in command.well(name, "--help").out
+        assert "this executes their code, so pass only code you trust" in command.well(name, "--help").out

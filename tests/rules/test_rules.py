@@ -237,7 +237,7 @@ def test_a_wrong_start_or_length_is_refused(x0, steps, words):
 
 
 def test_a_gradient_of_the_wrong_shape_is_refused():
-    with pytest.raises(gm.UserError, match="one row an agent"):
+    with pytest.raises(gm.UserError, match="one row per agent"):
         FunctionSource(lambda x, t: x[0], None).gradient(torch.zeros(3, 2), 0)
 
 

@@ -53,7 +53,7 @@ def test_simulate_refuses_a_folder_that_exists(run):
 )
 def test_resume_takes_no_other_settings(run, command, extra):
     before = files_under(run.parent)
-    assert "--resume takes the run's own settings" in command.refused("train", "--resume", "run", *extra)
+    assert "--resume uses the settings of the run" in command.refused("train", "--resume", "run", *extra)
     assert files_under(run.parent) == before
 
 

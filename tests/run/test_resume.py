@@ -118,7 +118,7 @@ def test_resuming_a_finished_run_changes_nothing(folder, command):
     before = files_under(folder)
     resumed = command("train", "--resume", "run", "--json")
     assert files_under(folder) == before
-    assert resumed.err == "gossamer: the run in run has finished already; this is its summary\n"
+    assert resumed.err == "gossamer: the run in run has already finished; this is its summary\n"
     kept = json.loads((folder / "run/summary.json").read_text())
     assert resumed.status == 0 and {**resumed.document, "seconds": 0} == {**kept, "seconds": 0}
 

@@ -106,7 +106,7 @@ def test_content_that_a_zip_takes_for_whole_is_still_held_against_its_checksum(t
     _rewritten(path, **changes)
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
-    with pytest.raises(gm.UserError, match="does not have the sum"):
+    with pytest.raises(gm.UserError, match="does not match its checksum"):
         load_checkpoint(path)
 
 
@@ -121,7 +121,7 @@ def test_a_header_is_held_against_the_size_of_its_array_before_memory_is_taken(t
     with zipfile.ZipFile(path, "w") as archive:
         for name, content in members.items():
             archive.writestr(name, content.replace(header, huge))
-    with pytest.raises(gm.UserError, match="another size than its header says"):
+    with pytest.raises(gm.UserError, match="a different size than its header says"):
         load_checkpoint(path)
 
 
@@ -148,7 +148,7 @@ def test_the_previous_one_is_used_with_a_warning_and_kept_until_there_is_a_new_o
     saved(tmp_path, 1, 2)
     spoil(tmp_path / "checkpoint.npz")
     resumed = Checkpoints(tmp_path)
-    with pytest.warns(RuntimeWarning, match=r"checkpoint.npz' is damaged; going on from the previous one") as caught:
+    with pytest.warns(RuntimeWarning, match=r"checkpoint.npz' is damaged; continuing from the previous one") as caught:
         assert same(resumed.load(), state(1))
     assert len(caught) == 1 and "\n" not in str(caught[0].message)
     resumed.save(state(3))
@@ -159,7 +159,7 @@ def test_the_previous_one_is_used_with_a_warning_and_kept_until_there_is_a_new_o
 
 def test_a_missing_newest_one_is_said_to_be_missing(tmp_path):
     saved(tmp_path, 1, 2).newest.unlink()
-    with pytest.warns(RuntimeWarning, match="is missing; going on from the previous one"):
+    with pytest.warns(RuntimeWarning, match="is missing; continuing from the previous one"):
         assert same(Checkpoints(tmp_path).load(), state(1))
     saved(tmp_path, 3)
     assert same(load_checkpoint(tmp_path / "checkpoint.previous.npz"), state(1)) and loaded(tmp_path) == (3, 0)

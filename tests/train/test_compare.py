@@ -154,7 +154,7 @@ def test_an_interrupted_comparison_goes_on(command, monkeypatch):
     finish = Training.run
     monkeypatch.setattr(Training, "run", run)
     stopped = command(*compare, "--out", "parts")
-    assert stopped.status == 130 and "the same command with --out parts goes on" in stopped.err
+    assert stopped.status == 130 and "to continue, run the same command with --out parts" in stopped.err
     parts = command.well(*compare, "--out", "parts").document
     assert len(begun) == 3 + 2  # two were kept
     varying = {"seconds": None}

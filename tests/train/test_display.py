@@ -126,7 +126,7 @@ def test_a_comparison_keeps_its_runs_in_a_new_folder(folder):
     assert kept == ["d-asgd-seed0", "dm-asgd-seed0"]
     with pytest.raises(gm.UserError, match="'kept' already exists"):
         gm.compare("d-asgd", "digits", "ring:4", delay=2, out="kept", **SHORT)
-    with pytest.raises(gm.UserError, match="'delay' is part of the network"):
+    with pytest.raises(gm.UserError, match="'delay' belongs to the given network"):
         gm.compare("d-asgd", "digits", gm.network("ring:4", 2), delay=3, **SHORT)
     with pytest.raises(gm.UserError, match="unknown algorithm 'd-asdg'"):
         gm.compare(["d-asdg"], "digits", "ring:4", **SHORT)

@@ -206,7 +206,7 @@ def test_a_logger_that_fails_is_told_once_and_the_run_goes_on(command, folder, m
         outcome = command("train", *SHORT, "--log", "csv,tensorboard", "--out", "run", "--json")
     assert outcome.status == 0 and outcome.document["status"] == "finished"
     assert outcome.err == (
-        "gossamer: warning: --log csv has failed and is left out (OSError: [Errno 28] No space left on device); "
+        "gossamer: warning: --log csv failed and is switched off (OSError: [Errno 28] No space left on device); "
         "metrics.jsonl has every row\n"
     )
     command.well("train", *SHORT, "--out", "plain", "--json")

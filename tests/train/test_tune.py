@@ -163,8 +163,8 @@ def test_all_leaves_out_what_the_network_does_not_allow(command):
     assert outcome.status == 0
     labels = [row["label"] for row in outcome.document["results"]]
     assert "pc-asgd/theta=pv" in labels and "sgp" in labels
-    assert "gossamer: without asgd: asgd needs a server" in outcome.err and "asgd" not in labels
-    left_out = [line for line in outcome.err.splitlines() if line.startswith("gossamer: without ")]
+    assert "gossamer: skipping asgd: asgd needs a server" in outcome.err and "asgd" not in labels
+    left_out = [line for line in outcome.err.splitlines() if line.startswith("gossamer: skipping ")]
     assert all("link" in line for line in left_out) and not any(
         f" {label}:" in line for label in labels for line in left_out
     )

@@ -43,7 +43,7 @@ def compare(
     ] = FAMILY,
     seeds: Annotated[int, typer.Option(help="Number of seeds; the first one is --seed.")] = 3,
     preset: Annotated[
-        str | None, typer.Option(help="A set of readings of the paper: default, paper or public-code.")
+        str | None, typer.Option(help="Settings that follow one reading of the paper: default, paper or public-code.")
     ] = None,
     out_dir: Annotated[
         Path | None, typer.Option("--out", help="Folder for the report (default: a new one under reports/).")
@@ -65,7 +65,7 @@ def compare(
     values = {**(read_settings(config) if config else {}), **given}
     values.pop("algorithm", None)
     if tuned is not None and "lr" in given:
-        raise UserError(f"the learning rates are those of '{tuned}', so --lr {given['lr']} cannot be; leave one out")
+        raise UserError(f"--lr {given['lr']} conflicts with the learning rates of '{tuned}'; leave one out")
     _check_seeds(seeds)
     entries = entries_of(algorithms, values, preset)
     if tuned is not None:
@@ -110,7 +110,7 @@ def entries_of(algorithms: str, values: dict[str, Any], preset: str | None) -> l
                 check_all([entry] if entry.label not in named else [])
                 possible.append(entry)
             except UserError as error:
-                print(f"gossamer: without {entry.label}: {error}", file=sys.stderr)
+                print(f"gossamer: skipping {entry.label}: {error}", file=sys.stderr)
     return possible
 
 
@@ -122,7 +122,7 @@ def _compare(
     try:
         runs, network = _run_with_bars(entries, list(range(first, first + seeds)), folder)
     except KeyboardInterrupt:
-        print(f"gossamer: interrupted; the same command with --out {folder} goes on", file=sys.stderr)
+        print(f"gossamer: interrupted; to continue, run the same command with --out {folder}", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
     rows = summarise(runs)
     document = {
@@ -156,7 +156,7 @@ def _draw(folder: Path, runs: list[LabelledRun], network: Network) -> int:
 
 
 def _new_folder(out_dir: Path | None) -> Path:
-    """Make the report's folder; it may hold the runs of an interrupted comparison."""
+    """Make the report folder. It may hold the runs of an interrupted comparison."""
     folder = out_dir or unused_folder(Path("reports"), "compare")
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if folder.exists() and (not folder.is_dir() or names - {"runs"}):
@@ -169,7 +169,7 @@ def _new_folder(out_dir: Path | None) -> Path:
 
 
 def _run_with_bars(entries: list[Entry], seeds: list[int], folder: Path) -> tuple[list[LabelledRun], Network]:
-    """Run all entries with two progress bars: one for all runs, one for the present run."""
+    """LabelledRun all entries with two progress bars: one for all runs, one for the current run."""
     runs: list[LabelledRun] = []
     late_network: Network | None = None
     with make_progress() as progress:

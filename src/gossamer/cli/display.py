@@ -12,7 +12,7 @@ from gossamer.train.progress import err as err
 from gossamer.train.progress import make_progress as make_progress
 from gossamer.train.progress import step_callback as step_callback
 
-WIDE = 110  # most columns of a table in a file or a pipe
+WIDE = 110  # characters per line of a table in a file or a pipe
 out = Console()
 
 
@@ -30,7 +30,7 @@ def print_lines(lines: dict[str, Any]) -> None:
 
 
 def print_table(table: Table) -> None:
-    """Print a table with all its columns; on a narrow terminal its lines wrap."""
+    """Print a table with all its columns. On a narrow terminal its lines wrap."""
     Console(width=max(80, out.width) if out.is_terminal else WIDE).print(table)
 
 

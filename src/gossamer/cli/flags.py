@@ -1,4 +1,4 @@
-"""Flags made from declarations: one for every setting of a run and every option of an algorithm."""
+"""Command-line flags: one for every setting of a run and every option of an algorithm."""
 
 import functools
 import inspect
@@ -20,9 +20,9 @@ NETWORK_FLAGS = (
 def takes_settings(
     *without: str, also: type[Any] | None = None, panel: str = ""
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command those flags, except the ones named `without`, in place of its parameter `given`.
+    """Replace a command's parameter `given` by these flags, except those named in `without`.
 
-    `also` declares further flags, which stand in a panel of their own.
+    `also` is a class that declares further flags. `--help` shows them in the panel `panel`.
     """
     further = [] if also is None else [make_flag(name, about, panel) for name, about in describe_options(also).items()]
     flags = [flag for flag in [*_flags(), *further] if flag.name not in without]
@@ -30,7 +30,7 @@ def takes_settings(
 
 
 def with_flags(command: Callable[..., None], flags: list[inspect.Parameter]) -> Callable[..., None]:
-    """Give a command these flags in place of its parameter `given`, which receives a dict of the flags that were set.
+    """Replace a command's parameter `given` by these flags. The command gets a dict of the flags that were set.
 
     Typer reads a command's signature, so the wrapper gets one that lists all flags. A parameter of the command
     replaces the flag of the same name.
@@ -47,12 +47,12 @@ def with_flags(command: Callable[..., None], flags: list[inspect.Parameter]) -> 
 
     wrapper.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     wrapper.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    del wrapper.__wrapped__  # or inspect would show the command's own signature
+    del wrapper.__wrapped__  # otherwise inspect shows the command's own signature
     return wrapper
 
 
 def _flags() -> list[inspect.Parameter]:
-    """Return a flag for every setting and every option; an option that several rules share is one flag."""
+    """Return a flag for every setting and every option. Algorithms with the same option share one flag."""
     settings, rules = describe_options(Settings), describe_algorithms()
     panels = {name: "Network" if name in NETWORK_FLAGS else "Training" for name in SETTING_NAMES}
     flags = [make_flag(name, settings[name], panel) for name, panel in panels.items()]
@@ -69,12 +69,12 @@ def _flags() -> list[inspect.Parameter]:
 
 
 def make_flag(name: str, description: dict[str, Any], panel: str) -> inspect.Parameter:
-    """Make a flag whose value is None unless it is set, so that presets and files apply."""
+    """Make a flag. Its value is None unless the user sets it, so that presets and files apply."""
     text, default, choices = description["help"], description["default"], description["choices"]
     if choices:
         text += f": {', '.join(choices)}"
     if default is not None and default != "":
-        # Square brackets would be markup to rich.
+        # Not in square brackets: rich reads those as markup.
         text += f" (default {str(default).lower() if isinstance(default, bool) else default})"
     dashed = name.replace("_", "-")
     if isinstance(default, bool):

@@ -1,4 +1,4 @@
-"""The entry point: the list of commands, and the one place that turns errors into a line on standard error."""
+"""The entry point: the list of commands. Here alone, errors become one line on standard error."""
 
 import io
 import sys
@@ -36,7 +36,7 @@ class _Commands(TyperGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = {name: TyperCommand(name, help=line) for name, line in COMMANDS.items()}  # stand-ins
+        self.commands = {name: TyperCommand(name, help=line) for name, line in COMMANDS.items()}  # placeholders
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command itself, with its name and its arguments."""
@@ -71,7 +71,7 @@ app = typer.Typer(
 )
 
 
-@app.callback(invoke_without_command=True)  # or --version would ask for a command
+@app.callback(invoke_without_command=True)  # so that --version works without a command
 def root(
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
 ) -> None:
@@ -82,7 +82,7 @@ def root(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command; a user's mistake prints one line on standard error and exits with status 2."""
+    """Run a command. A UserError prints one line on standard error and exits with status 2."""
     warnings.showwarning = _show_warning
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -93,12 +93,12 @@ def main(arguments: list[str] | None = None) -> None:
     except UserError as error:
         _fail(str(error))
     except BrokenPipeError:
-        sys.stderr.close()  # the reader has gone, as in `gossamer algorithms | head`
+        sys.stderr.close()  # the reader is gone, as in `gossamer algorithms | head`
         sys.exit(1)
     except OSError as error:
         _fail(f"cannot use '{error.filename}' ({error.strerror}); check the path and its permissions")
     except Exception as error:
-        # An error of Typer about flags: its class has no public name.
+        # Typer's error about flags; its class has no public name.
         if hasattr(error, "format_message"):
             _fail(error.format_message())
         if place := _out_of_memory(error):
@@ -109,7 +109,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _out_of_memory(error: Exception) -> str | None:
     """Return where memory ran out, or None for any other error."""
-    if "out of memory" in str(error):  # torch's words for every accelerator
+    if "out of memory" in str(error):  # the wording of torch for every accelerator
         return "left on the device, which other programs may share"
     return "for this" if isinstance(error, MemoryError) or "allocate memory" in str(error) else None
 

@@ -39,15 +39,17 @@ def train(
     config: Annotated[Path | None, typer.Argument(help="TOML file of settings; flags override it.")] = None,
     *,
     preset: Annotated[
-        str | None, typer.Option(help="A set of readings of the paper: default, paper or public-code.")
+        str | None, typer.Option(help="Settings that follow one reading of the paper: default, paper or public-code.")
     ] = None,
     out_dir: Annotated[
         Path | None, typer.Option("--out", help="Folder for the run (default: a new one under runs/).")
     ] = None,
-    resume: Annotated[Path | None, typer.Option(help="Continue the run in this folder, bit for bit.")] = None,
+    resume: Annotated[
+        Path | None, typer.Option(help="Continue the run in this folder, with bit-identical results.")
+    ] = None,
     time_limit: Annotated[
         float | None,
-        typer.Option(metavar="SECONDS", help="Save and stop after this much training; --resume continues."),
+        typer.Option(metavar="SECONDS", help="Save and stop after this training time; --resume continues."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
     given: dict[str, Any],
@@ -76,7 +78,7 @@ def train(
 
 @dataclass(frozen=True)
 class TrainRequest:
-    """The command line of one run: settings from flags, a file and a preset, and a new or an old folder."""
+    """The command line of one run: flags, settings file, preset, and the folder to create or to resume."""
 
     config: Path | None
     preset: str | None
@@ -122,12 +124,12 @@ class TrainRequest:
             return how
         others = [name for name in flags if name != "engine"]
         if others:
-            raise UserError(f"--{others[0].replace('_', '-')} is for agents that are processes; add --engine processes")
+            raise UserError(f"--{others[0].replace('_', '-')} needs one process per agent; add --engine processes")
         return None
 
 
 def _too_much(extra: str) -> UserError:
-    return UserError(f"--resume takes the run's own settings, got {extra} besides; leave that out, or train anew")
+    return UserError(f"--resume uses the settings of the run, but got {extra}; leave that out, or start a new run")
 
 
 def _end(summary: Summary, folder: RunFolder, steps: int, *, json: bool) -> None:
@@ -145,7 +147,7 @@ def _end(summary: Summary, folder: RunFolder, steps: int, *, json: bool) -> None
             file=sys.stderr,
         )
     elif status != "finished":
-        print(f"gossamer: {status}; what was recorded is in {folder.path}", file=sys.stderr)
+        print(f"gossamer: {status}; the metrics so far are in {folder.path}", file=sys.stderr)
         raise typer.Exit(1)
 
 
@@ -158,7 +160,7 @@ def _resume(request: TrainRequest) -> tuple[Training, RunFolder]:
     folder, settings = request.open_folder()
     path, training = folder.path, Training(settings)
     if folder.never_saved:
-        warnings.warn(f"'{path}' was never saved; training it from its first step", RuntimeWarning, stacklevel=2)
+        warnings.warn(f"'{path}' has no checkpoint yet; starting again from step 0", RuntimeWarning, stacklevel=2)
         folder.keep_rows(0)
     else:
         training.resume(folder)
@@ -166,10 +168,10 @@ def _resume(request: TrainRequest) -> tuple[Training, RunFolder]:
 
 
 def _finished(training: Training, folder: RunFolder) -> Summary | None:
-    """Return the summary of a run that has finished already, and say so; save nothing again."""
+    """Return the summary if the run has finished already, with a note to the user; else None. Saves nothing."""
     if folder.read_summary().get("status") != "finished" or training.simulation.t < training.steps:
         return None
-    print(f"gossamer: the run in {folder.path} has finished already; this is its summary", file=sys.stderr)
+    print(f"gossamer: the run in {folder.path} has already finished; this is its summary", file=sys.stderr)
     return {**training.run().summary, "run_dir": str(folder.path)}
 
 
@@ -191,8 +193,8 @@ class _Bar(Watcher):
 
     def status(self, rows: list[dict[str, Any]]) -> None:
         steps = [int(row.get("step") or 0) for row in rows]
-        right = [row["accuracy"] for row in rows if isinstance(row.get("accuracy"), float)]
-        note = f"{100 * statistics.fmean(right):.1f} %" if right else ""
+        accuracies = [row["accuracy"] for row in rows if isinstance(row.get("accuracy"), float)]
+        note = f"{100 * statistics.fmean(accuracies):.1f} %" if accuracies else ""
         self._progress.update(self._bar, completed=min(steps), note=note)
 
 
@@ -202,16 +204,16 @@ def _run_processes(
     """Run all agents to the end; return the summary, the folder and the number of steps."""
     if request.resume is not None:
         folder, settings = request.open_folder()
-        made = make_plan(settings)
+        plan = make_plan(settings)
     else:
-        made = make_plan(request.settings())
-        launched_training.check(made, how)
-        folder = request.make_folder(made.settings, made.network)
+        plan = make_plan(request.settings())
+        launched_training.check(plan, how)
+        folder = request.make_folder(plan.settings, plan.network)
         how.write(folder.path)
-    with make_progress() as progress, Interrupt(time_limit) as interrupt, logged(folder, made.settings, []):
-        bar = progress.add_task(made.algorithm.name, total=made.steps, note="")
-        summary = launched_training.train(made, folder, how, watcher=_Bar(progress, bar), stop=interrupt)
-    return summary, folder, made.steps
+    with make_progress() as progress, Interrupt(time_limit) as interrupt, logged(folder, plan.settings, []):
+        bar = progress.add_task(plan.algorithm.name, total=plan.steps, note="")
+        summary = launched_training.train(plan, folder, how, watcher=_Bar(progress, bar), stop=interrupt)
+    return summary, folder, plan.steps
 
 
 def _print_summary(summary: Summary) -> None:
@@ -221,7 +223,7 @@ def _print_summary(summary: Summary) -> None:
         "accuracy": f"{100 * summary['accuracy_mean']:.2f} % ± {100 * summary['accuracy_std']:.2f} over "
         f"{summary['agents']} agents{_averaged(summary)}"
         + ("" if summary["evaluated_step"] == summary["iterations"] else f" (at step {summary['evaluated_step']})"),
-        "disagreement": "-"
+        "spread": "-"
         if summary["consensus_distance"] is None
         else f"{summary['consensus_distance']:.4f} (mean distance from the average model)",
         "predicts": "-" if predict is None else f"{100 * predict:.1f} % of the steps with late messages",

@@ -67,7 +67,7 @@ def tune(
     try:
         _run_with_bars(entries, plan, notebook, list(range(first, first + seeds)))
     except KeyboardInterrupt:
-        print(f"gossamer: interrupted; what was tried is in {out}, the same command goes on", file=sys.stderr)
+        print(f"gossamer: interrupted; the trials are in {out}, the same command continues", file=sys.stderr)
         raise typer.Exit(INTERRUPTED) from None
     found = {key_of(entry): notebook.best[key_of(entry)] for entry in entries}
     if json:

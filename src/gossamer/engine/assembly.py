@@ -1,4 +1,4 @@
-"""From settings and parts to a simulation that is ready to run: examples, models, histories, evaluation."""
+"""Builds the simulation of a run from its plan: examples, models, histories and evaluation."""
 
 import dataclasses
 from dataclasses import dataclass
@@ -22,23 +22,24 @@ from gossamer.tasks import Task
 
 PREPARED_BYTES = 2**28
 
-# So that runs side by side are run alike. Models are kept, as the id of one that is gone may become another's.
+# The chosen execution by kind of run, so that all runs of a comparison use the same one. Keeping the model object keeps
+# its id, which is part of the key, from being reused.
 _chosen: dict[tuple[object, ...], tuple[str, dict[str, float], object]] = {}
 
 
 @dataclass(frozen=True)
 class Assembly:
-    """What a run consists of, and what there is to say before it starts."""
+    """The parts of a run, and the notes to print before it starts."""
 
     simulation: Simulation
     evaluate: Evaluator
-    settings: Settings  # with the execution that was chosen
+    settings: Settings  # with the chosen execution
     memory: Memory
     notes: dict[str, str]  # by subject
 
 
 def assemble(plan: Plan) -> Assembly:
-    """Build all parts. What is refused is refused before anything large is allocated."""
+    """Build all parts. Every check comes before anything large is allocated."""
     settings, network, algorithm, shards = plan.settings, plan.network, plan.algorithm, plan.shards
     device, num_agents = check_device(settings.device), network.num_agents
     dtype: torch.dtype = getattr(torch, settings.dtype)
@@ -55,7 +56,9 @@ def assemble(plan: Plan) -> Assembly:
     )
     memory = estimate(setup, algorithm, network, batch=settings.batch, plain=local.plain, history=settings.history)
     check_fits(memory, device)
-    task = dataclasses.replace(task, train=task.train.to(device), test=task.test.to(device))  # once, for all feeds
+    task = dataclasses.replace(
+        task, train=task.train.to(device), test=task.test.to(device)
+    )  # moved once, shared by all feeds
     setup = dataclasses.replace(setup, task=task)
 
     def feed(purpose: str) -> Feed:
@@ -88,7 +91,7 @@ def assemble(plan: Plan) -> Assembly:
 
 
 def _prepared(task: Task, settings: Settings, dtype: torch.dtype) -> Task:
-    """Prepare a small data set once and for all on a CPU, where to do it batch by batch takes time."""
+    """On a CPU, prepare a small data set once: preparing each batch is slower."""
     parts = (task.train, task.test)
     small = sum(part.x.numel() for part in parts) * dtype.itemsize <= PREPARED_BYTES
     if task.prepare is None or settings.device != "cpu" or settings.augment == "crop-flip" or not small:
@@ -98,7 +101,7 @@ def _prepared(task: Task, settings: Settings, dtype: torch.dtype) -> Task:
 
 
 def _with_execution(settings: Settings, setup: Setup, feed: Feed) -> tuple[Settings, str]:
-    """Take the execution that was asked for, the stacked one on a GPU, or else the fastest; say what was measured."""
+    """Choose the execution: the requested one, stacked on a GPU, or the fastest. Also return the timings as text."""
     if settings.execution != "auto":
         return settings, ""
     if setup.device != "cpu" or settings.precision == "bf16" or settings.compile:
@@ -110,9 +113,9 @@ def _with_execution(settings: Settings, setup: Setup, feed: Feed) -> tuple[Setti
         _chosen[key] = (*choose_execution(setup, *feed.load(feed.draw(0))), task.model)
     name, seconds, _ = _chosen[key]
     measured = ", ".join(f"{other} {1000 * value:.3g} ms" for other, value in seconds.items())
-    return dataclasses.replace(settings, execution=name), f" (a gradient takes {measured})"
+    return dataclasses.replace(settings, execution=name), f" (time per gradient: {measured})"
 
 
 def _evaluating(name: str, setup: Setup) -> Execution:
-    """Make the execution of an evaluation: one agent more, the average; nothing there is worth compiling."""
+    """Make the execution for evaluations: not compiled, with one more agent for the averaged model."""
     return make_execution(name, dataclasses.replace(setup, num_agents=setup.num_agents + 1, compile=False))

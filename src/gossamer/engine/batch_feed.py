@@ -1,4 +1,4 @@
-"""What the agents' models are fed at a step: indices and crops drawn ahead, turned into examples on the device."""
+"""The mini-batches of all agents: indices and crops are drawn ahead and turned into examples on the device."""
 
 from dataclasses import dataclass
 
@@ -12,19 +12,19 @@ from gossamer.tasks import Task
 
 @dataclass(frozen=True)
 class Draw:
-    """Which examples every agent takes, and how it crops and flips them."""
+    """The indices of every agent's examples, and how to crop and flip them."""
 
     indices: Int[Tensor, "n b"]
     crops: Int[Tensor, "n b 3"] | None = None
 
     @property
     def tensors(self) -> list[Tensor]:
-        """The parts that are there."""
+        """The indices, and the crops if there are any."""
         return [self.indices] if self.crops is None else [self.indices, self.crops]
 
 
 class Feed:
-    """The agents' mini-batches as a function of (seed, step); the examples lie on the device as they came."""
+    """The agents' mini-batches as a function of (seed, step). The raw examples stay on the device."""
 
     def __init__(
         self,
@@ -39,28 +39,28 @@ class Feed:
         purpose: str = "batches",
     ) -> None:
         self.task, self.seed, self.device, self.dtype = task, seed, device, dtype
-        self.examples = task.train.to(device)  # no copy where they lie there already
+        self.examples = task.train.to(device)  # no copy if they are there already
         self._batches = Batches(shards, batch, seed, purpose)
         self._crops = AugmentDraws(seed, len(shards), batch, f"augment-{purpose}") if augment else None
         self._held: tuple[int, Tensor, Tensor | None] | None = None  # the latest block, on the device
 
     def draw(self, step: int) -> Draw:
-        """Return what the agents take at this step. A block of steps goes to the device at once."""
+        """Return the draw of this step. Draws are copied to the device one block of steps at a time."""
         number, place = divmod(step, BLOCK)
         if self._held is None or self._held[0] != number:
-            crops = None if self._crops is None else self._place(self._crops.block(number * BLOCK, BLOCK))
-            self._held = number, self._place(self._batches.block(number)), crops
+            crops = None if self._crops is None else self._to_device(self._crops.block(number * BLOCK, BLOCK))
+            self._held = number, self._to_device(self._batches.block(number)), crops
         _, indices, crops = self._held
         return Draw(indices[place], None if crops is None else crops[place])
 
-    def _place(self, block: Tensor) -> Tensor:
-        """Copy to the device; to a GPU from pinned memory, so that nobody waits for it to finish its work."""
+    def _to_device(self, block: Tensor) -> Tensor:
+        """Copy to the device; to a GPU from pinned memory, so that the copy does not block the CPU."""
         if torch.device(self.device).type == "cuda":
             block = block.pin_memory()
         return block.to(self.device, non_blocking=True)
 
     def load(self, draw: Draw) -> tuple[Tensor, Tensor]:
-        """Return the inputs, ready for a model, and the targets: a function of tensors alone, so it can be recorded."""
+        """Return the inputs, ready for a model, and the targets. It depends on tensors only, so it can be recorded."""
         inputs, targets = self.examples.x[draw.indices], self.examples.y[draw.indices]
         if draw.crops is not None:
             inputs = crop_flip(inputs, draw.crops)

@@ -1,4 +1,4 @@
-"""A function of tensors, recorded in a CUDA graph: thousands of launches become one."""
+"""Records a function of tensors in a CUDA graph: one launch replaces thousands."""
 
 import warnings
 from collections.abc import Callable, Sequence
@@ -8,14 +8,14 @@ import torch
 
 from gossamer.shapes import Tensor
 
-WARM_UP = 3  # calls before a recording, in which libraries choose their kernels and allocate
+WARM_UP = 3  # calls before the recording, in which libraries choose kernels and allocate memory
 
 
 class Recorded:
-    """Calls `run` on tensors at fixed addresses; new arguments are copied there, results are overwritten at each call.
+    """Calls `run` on tensors at fixed addresses. Each call copies its arguments there and overwrites the last results.
 
-    `state` are tensors that `run` changes (running statistics): they are put back after the calls that the recording
-    itself takes. A function that cannot be recorded is called as it is, with one warning.
+    `state` holds tensors that `run` changes (running statistics). They are restored after the calls that the recording
+    needs. A function that cannot be recorded is called directly, with one warning.
     """
 
     def __init__(self, run: Callable[..., Any], places: Sequence[Tensor], state: Sequence[Tensor] = ()) -> None:
@@ -38,7 +38,7 @@ class Recorded:
 
     @property
     def results(self) -> tuple[Tensor, ...]:
-        """The tensors that the next call will overwrite: none before a recording, or without one."""
+        """The tensors that the next call overwrites; empty until `run` is recorded."""
         return () if self._graph is None else tuple(self._results)
 
     def _record(self) -> None:
@@ -48,7 +48,9 @@ class Recorded:
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.stream(stream), torch.random.fork_rng(devices=[self._places[0].device]):
-                for _ in range(WARM_UP):  # whose draws, as of dropout, must not move those of the first replay
+                for _ in range(
+                    WARM_UP
+                ):  # fork_rng: warm-up draws (dropout) must not shift the draws of the first replay
                     self._run(*self._places)
             torch.cuda.current_stream().wait_stream(stream)
             with torch.cuda.graph(graph):

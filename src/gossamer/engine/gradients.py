@@ -1,4 +1,4 @@
-"""Gradients of all agents on their mini-batches: a feed, an execution, and on a GPU a recording of both."""
+"""Gradients of all agents on their mini-batches: a feed and an execution, recorded together on a GPU."""
 
 import torch
 
@@ -19,7 +19,7 @@ class TaskSource:
         self._recorded: Recorded | None = None
 
     def gradient(self, x: Float[Tensor, "n d"], step: int) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
-        """Return each agent's gradient and loss on its batch of this step; running statistics move."""
+        """Return each agent's gradient and loss on its batch of this step. This updates the running statistics."""
         return self._evaluate(x, self.feed.draw(step), step)
 
     def gradient_elsewhere(self, x: Float[Tensor, "n d"], step: int) -> Float[Tensor, "n d"]:
@@ -31,7 +31,7 @@ class TaskSource:
         return self._evaluate_apart(x, self.feed.draw(step), step)[1]
 
     def fresh_gradient(self, x: Float[Tensor, "n d"], step: int) -> Float[Tensor, "n d"]:
-        """Return each agent's gradient on a batch that the step itself does not use."""
+        """Return each agent's gradient on a second batch, which the step itself does not use."""
         return self._evaluate_apart(x, self.fresh_feed.draw(step), step)[0]
 
     def _evaluate(self, x: Float[Tensor, "n d"], draw: Draw, step: int) -> tuple[Tensor, Tensor]:
@@ -46,7 +46,7 @@ class TaskSource:
         return self.execution.gradient(x, *self.feed.load(Draw(*draw)))
 
     def _evaluate_apart(self, x: Float[Tensor, "n d"], draw: Draw, step: int) -> tuple[Tensor, Tensor]:
-        """Evaluate without a trace: running statistics and the step's own gradient stay what they are."""
+        """Evaluate without side effects: restore the running statistics and the step's own gradient."""
         kept = [*self.execution.buffers.values(), *self._results]
         before = [tensor.clone() for tensor in kept]
         g, loss = (tensor.clone() for tensor in self._evaluate(x, draw, step))
@@ -56,5 +56,5 @@ class TaskSource:
 
     @property
     def _results(self) -> tuple[Tensor, ...]:
-        """What a recording would overwrite."""
+        """The results that a recording overwrites at the next call."""
         return () if self._recorded is None else self._recorded.results

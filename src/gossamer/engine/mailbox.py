@@ -1,4 +1,4 @@
-"""What every agent holds at a step: the messages that have arrived, and the weights that go with them."""
+"""The messages that every agent holds at a step, and their mixing weights."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ def _arrivals(algorithm: Algorithm, network: Network, seed: int) -> Arrivals:
 
 
 def planned_rings(algorithm: Algorithm, network: Network, *, plain: bool) -> tuple[tuple[str, ...], int]:
-    """Return of which parts of messages a history is kept, and how deep: only where something can be late."""
+    """Return the message parts that need a history, and its depth. Without late messages there is none."""
     network = network.without_delay() if algorithm.waits else network
     depth = _arrivals(algorithm, network, 0).largest_age if algorithm.hears_late else network.reliable_delay
     if depth == 0:
@@ -34,15 +34,15 @@ def planned_rings(algorithm: Algorithm, network: Network, *, plain: bool) -> tup
 
 @dataclass(frozen=True)
 class _Held:
-    """What goes with the messages that agents hold, as long as their ages stay the same."""
+    """The weights of the held messages. They are reused as long as the ages do not change."""
 
     weights: Weights
-    late: dict[int, tuple[Float[Tensor, "n n"], Bool[Tensor, "n n"]]]  # by age: weights, and which are new
-    new: Bool[Tensor, "n n"]  # of the reliable neighbours' messages
+    late: dict[int, tuple[Float[Tensor, "n n"], Bool[Tensor, "n n"]]]  # by age: weights, and which messages are new
+    new: Bool[Tensor, "n n"]  # which messages of reliable neighbours are new
 
 
 class Mailbox:
-    """Moves messages between stacked agents, late as the network says, and hands each step its inbox."""
+    """Delivers messages between stacked agents with the delays of the network, and builds the inbox of each step."""
 
     def __init__(
         self,
@@ -60,15 +60,15 @@ class Mailbox:
         self._alias = aliases(plain=plain)
         names, depth = planned_rings(algorithm, network, plain=plain)
         self.rings = {name: Ring(depth, self._like(name, x), self._where(name, history)) for name in names}
-        # Across, and inside of the clusters.
+        # Bytes of a message across clusters, and inside a cluster.
         self._bytes = [
             sum(part_bytes(algorithm, name, x.shape[1], x.element_size()) for name in parts_sent(of, plain=plain))
             for of in (algorithm.message_across, algorithm.message)
         ]
         self.drift = Drift(self.rings["x"]) if self.rings and algorithm.past is Past.WINDOW else None
         self._x = x
-        self._ages = torch.full(network.links.shape, NOTHING)  # of the step before
-        self._seen: tuple[Tensor, Tensor] | None = None  # the ages and novelties that the following belongs to
+        self._ages = torch.full(network.links.shape, NOTHING)  # at the previous step
+        self._seen: tuple[Tensor, Tensor] | None = None  # the ages and the new-message mask that `_held` was made for
         self._held: _Held | None = None
 
     def _like(self, name: str, x: Float[Tensor, "n d"]) -> Float[Tensor, "n _"]:
@@ -76,14 +76,14 @@ class Mailbox:
         return part.to(part_dtype(self.algorithm, name, x.dtype))
 
     def _where(self, name: str, history: str) -> str:
-        """Return how a part is kept: totals and numbers are never rounded."""
+        """Return how to store a part. Totals and numbers are never rounded."""
         exact = name in self.algorithm.totals | self.algorithm.numbers
         return "state" if history == "bf16" and exact else history
 
     def deliver(self, step: int, vectors: dict[str, Float[Tensor, "n d"]]) -> tuple[Inbox, Weights, Int[Tensor, "n n"]]:
-        """Take what every agent sends at this step; return what every agent holds, its weights, and the ages."""
+        """Take what every agent sends at this step. Return what every agent holds, the weights and the ages."""
         for name, ring in self.rings.items():
-            # A recording on a GPU overwrites its gradients at the next step; all else is made anew.
+            # A CUDA graph overwrites its gradients at the next step. All other tensors are new at each step.
             ring.push(step, vectors[name], lasting=name == "x" or not vectors[name].is_cuda)
         ages = self.arrivals.advance(step)
         held = self._held_at(ages)
@@ -96,9 +96,9 @@ class Mailbox:
         return self.rings[name].at(step - delay) if delay and name in self.rings else vectors[name]
 
     def bytes_sent(self, step: int, ages: Int[Tensor, "n n"], extra: int) -> Int[Tensor, " n"]:
-        """Return what each agent sends: to all its neighbours, or where late messages are clipped to the others only.
+        """Return the bytes that each agent sends: to all its neighbours, or only to reliable ones if the rule clips.
 
-        `extra` is what travels with every message besides.
+        `extra` is the number of further bytes in every message.
         """
         network, algorithm = self.network, self.algorithm
         served = network.links if algorithm.hears_late else self._reliable(ages)
@@ -113,7 +113,7 @@ class Mailbox:
         return (ages >= 0) & (ages <= self.network.reliable_delay)
 
     def previous(self, step: int) -> Float[Tensor, "n d"] | None:
-        """Return the states of the step before, where a history is kept."""
+        """Return the states of the previous step, or None without a history."""
         return self.rings["x"].at(step - 1) if "x" in self.rings and self.algorithm.past is not Past.NONE else None
 
     def _late(self, step: int, held: "_Held") -> tuple[Late, ...]:
@@ -122,13 +122,13 @@ class Mailbox:
         groups = []
         for age, (weights, new) in held.late.items():
             message = {name: self.rings[self._alias.get(name, name)].at(step - age) for name in self.algorithm.message}
-            own = message if keeps_past else {}  # of all agents, so of the receivers too
+            own = message if keeps_past else {}  # the rows of all agents, so those of the receivers too
             groups.append(Late(age, weights, message, own, drifts.get(age), new))
         return tuple(groups)
 
     def _held_at(self, ages: Int[Tensor, "n n"]) -> "_Held":
-        """Return the weights for these ages; fixed delays ask for the same ones at every step."""
-        # Ages grow by one a step, unless a newer message has come.
+        """Return the weights for these ages. With fixed delays they are the same at every step."""
+        # Without a newer message an age grows by one per step.
         new = (ages != NOTHING) & ((self._ages == NOTHING) | (ages <= self._ages))
         self._ages = ages
         if self._held is None or self._seen is None or not all(map(torch.equal, (ages, new), self._seen)):
@@ -146,7 +146,7 @@ class Mailbox:
         return _Held(weights, groups, (new & reliable).to(self._x.device))
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return everything in flight: the rings, the arrivals and the sliding sums."""
+        """Return the messages in flight: the rings, the arrivals and the sliding sums."""
         state = {f"ring.{name}.{k}": held for name, ring in self.rings.items() for k, held in ring.state_dict().items()}
         state |= {f"arrivals.{name}": value for name, value in self.arrivals.state_dict().items()}
         state["ages"] = self._ages

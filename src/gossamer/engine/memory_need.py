@@ -1,4 +1,4 @@
-"""How much memory a run will need, told before it starts rather than by a crash."""
+"""Estimates the memory of a run before it starts, and refuses a run that does not fit."""
 
 import os
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.shapes import Tensor
 
-ON_THE_WAY = 1.25  # times what is kept for the backward pass: layers need room while they work
-WORKING_COPIES = 8  # [N, d]: x, its copy in the model, g, v, momentum, the next x, and products on the way
+ON_THE_WAY = 1.25  # factor on what autograd keeps for the backward pass, for the temporary tensors of layers
+WORKING_COPIES = 8  # of [N, d]: x, its copy in the model, g, v, momentum, the next x, and temporary tensors
 
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes by purpose; `histories` may lie on the host instead of the device."""
+    """Bytes by purpose. `histories` may be in host memory instead of on the device."""
 
     states: int
     histories: int
@@ -32,7 +32,7 @@ class Memory:
 
     @property
     def on_device(self) -> int:
-        """What must fit beside the model."""
+        """The bytes that must fit on the device."""
         return (
             self.states
             + self.activations
@@ -50,7 +50,7 @@ class Memory:
 
 
 def in_words(count: int | float) -> str:
-    """Return a number of bytes as a person reads it."""
+    """Return a number of bytes as text with a unit."""
     for unit in ("B", "kB", "MB", "GB"):
         if count < 1000:
             return f"{count:.3g} {unit}"
@@ -59,7 +59,7 @@ def in_words(count: int | float) -> str:
 
 
 def estimate(setup: Setup, algorithm: Algorithm, network: Network, *, batch: int, plain: bool, history: str) -> Memory:
-    """Return what a run needs: exact for states and histories, from one small forward pass for activations."""
+    """Estimate the memory of a run: states and histories exactly, activations from one small forward pass."""
     size, itemsize = setup.module.size, setup.dtype.itemsize
     state = setup.num_agents * size * itemsize
     names, depth = planned_rings(algorithm, network, plain=plain)
@@ -68,7 +68,7 @@ def estimate(setup: Setup, algorithm: Algorithm, network: Network, *, batch: int
     kept = [part_bytes(algorithm, name, size, itemsize if name in algorithm.numbers else rounded) for name in names]
     examples = (setup.task.train, setup.task.test)
     return Memory(
-        states=copies * state + _kept_bytes(algorithm, network, setup),
+        states=copies * state + _rule_bytes(algorithm, network, setup),
         histories=depth * setup.num_agents * sum(kept),
         activations=setup.num_agents * batch * _activation_bytes(setup),
         batches=setup.num_agents * batch * _example_bytes(setup),
@@ -78,8 +78,8 @@ def estimate(setup: Setup, algorithm: Algorithm, network: Network, *, batch: int
     )
 
 
-def _kept_bytes(algorithm: Algorithm, network: Network, setup: Setup) -> int:
-    """Return what the rule keeps between steps: what it keeps for a model of one parameter, times the parameters."""
+def _rule_bytes(algorithm: Algorithm, network: Network, setup: Setup) -> int:
+    """Return the bytes of the rule's own state: those for a model of one parameter, times the number of parameters."""
     place = Place(network, torch.arange(setup.num_agents), torch.ones(setup.num_agents))
     of_sizes = [
         sum(
@@ -92,13 +92,13 @@ def _kept_bytes(algorithm: Algorithm, network: Network, setup: Setup) -> int:
 
 
 def _example_bytes(setup: Setup) -> int:
-    """Return what one example takes on its way in: raw, ready for the model, and its place in 64 steps' batches."""
+    """Return the bytes of one example: raw, prepared, and its indices in a block of batches."""
     raw = setup.task.train.x[0]
     return raw.numel() * (raw.element_size() + setup.working_dtype.itemsize) + BLOCK * 8
 
 
 def _activation_bytes(setup: Setup) -> int:
-    """Return what autograd keeps for one example: counted in one forward pass of one agent on two of them."""
+    """Return the bytes that autograd keeps per example, measured in a forward pass of one agent on two examples."""
     kept: dict[int, int] = {}
     task = setup.task
     module = task.fresh_module(0).module.to(setup.dtype)
@@ -106,11 +106,11 @@ def _activation_bytes(setup: Setup) -> int:
 
     def keep(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in of_module:  # a weight may come as a view, such as its transpose
+        if storage.data_ptr() not in of_module:  # a saved tensor may be a view of a weight, such as its transpose
             kept[storage.data_ptr()] = storage.nbytes()
         return tensor
 
-    inputs = task.inputs(task.train.x[:2].clone(), setup.dtype)  # a view would count for the whole data set
+    inputs = task.inputs(task.train.x[:2].clone(), setup.dtype)  # a view would count the storage of the whole data set
     with torch.random.fork_rng(devices=[]), torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         module(inputs)
     ratio = setup.working_dtype.itemsize / setup.dtype.itemsize
@@ -118,7 +118,7 @@ def _activation_bytes(setup: Setup) -> int:
 
 
 def check_fits(memory: Memory, device: str) -> None:
-    """Refuse a run that cannot fit, with the option that would make it."""
+    """Refuse a run that does not fit, and name the option that makes it fit."""
     free = free_bytes(device)
     if free is None or memory.on_device <= free:
         return
@@ -138,11 +138,11 @@ def check_fits(memory: Memory, device: str) -> None:
 
 
 def free_bytes(device: str) -> int | None:
-    """Return the memory that is free on a device, or None where nobody knows."""
+    """Return the free memory of a device; None if unknown."""
     if torch.device(device).type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     try:
-        with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123 - no path of the user's
+        with open("/proc/meminfo", encoding="ascii") as file:  # noqa: PTH123 - not a user's path
             fields = dict(line.split(":") for line in file)
         return int(fields["MemAvailable"].split()[0]) * 1024
     except (OSError, KeyError, ValueError):
@@ -150,5 +150,5 @@ def free_bytes(device: str) -> int | None:
 
 
 def peak_bytes(device: str) -> int | None:
-    """Return the most that this program has held on a GPU so far; None on a CPU, where others share the count."""
+    """Return the peak GPU memory of this process so far; None on a CPU, where other processes share the count."""
     return torch.cuda.max_memory_allocated(device) if torch.device(device).type == "cuda" else None

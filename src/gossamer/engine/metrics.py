@@ -1,4 +1,4 @@
-"""What is measured: at an evaluation, and step by step in between."""
+"""Measurements: evaluations on test data, and sums over the steps between them."""
 
 import math
 from collections.abc import Callable
@@ -15,13 +15,13 @@ from gossamer.seeding import drawing_from
 from gossamer.shapes import Float, Int, Tensor
 from gossamer.tasks import correct
 
-EVALUATION_EXAMPLES = 8192  # of all agents together, at once: kernels count an agent's numbers with 32 bits
+EVALUATION_EXAMPLES = 8192  # at once, over all agents: kernels index an agent's numbers with 32 bits
 CALIBRATION_BATCHES = 8
-MOST_PAIRED = 128  # agents of whom each link's age is kept: a row of metrics has a number for every pair
+MOST_PAIRED = 128  # most agents with an age per link: a row of metrics then has a number for every pair
 
 
 class TrainingStopped(Exception):
-    """An evaluation was broken off; `reason` is what was asked for."""
+    """The run must stop now. `reason` is what the stop callback returned."""
 
     def __init__(self, reason: str | bool) -> None:
         super().__init__(reason)
@@ -31,8 +31,8 @@ class TrainingStopped(Exception):
 class Evaluator:
     """Test accuracy and loss of every agent and of the averaged model, and how far apart the agents are.
 
-    The execution runs one agent more than there are: the last is the average. With a calibration feed, BatchNorm's
-    statistics are taken anew on a few training batches; the averaged model sees a cross-section of all agents'.
+    The execution has one agent more than the run: the last one is the averaged model. With a calibration feed,
+    BatchNorm statistics are recomputed on a few training batches; the averaged model gets examples of all agents.
     """
 
     def __init__(self, execution: Execution, calibration: Feed | None = None) -> None:
@@ -42,7 +42,7 @@ class Evaluator:
         self._batch = min(len(self.test), max(1, EVALUATION_EXAMPLES // setup.num_agents))
         indices = torch.zeros(self._batch, dtype=torch.int64, device=setup.device)
         self._recorded = Recorded(self._measure, [execution.parameters, indices])
-        self.stop: Callable[[], str | bool | None] | None = None  # asked between batches
+        self.stop: Callable[[], str | bool | None] | None = None  # called between batches
 
     def __call__(self, x: Float[Tensor, "n d"], buffers: dict[str, Tensor]) -> dict[str, Any]:
         """Return the measurements of a state as plain values."""
@@ -68,7 +68,7 @@ class Evaluator:
         for indices in torch.arange(len(self.test), device=parameters.device).split(self._batch):
             if self.stop is not None and (reason := self.stop()):
                 raise TrainingStopped(reason)
-            whole = len(indices) == self._batch  # what is left over at the end does not fit the recording
+            whole = len(indices) == self._batch  # a smaller last batch does not fit the recording
             run = self._recorded if whole else self._measure
             batch_right, batch_loss = run(parameters, indices)
             right, loss = right + batch_right, loss + batch_loss.double() * len(indices)
@@ -76,7 +76,7 @@ class Evaluator:
 
     @torch.no_grad()
     def _measure(self, x: Float[Tensor, "m d"], indices: Int[Tensor, " b"]) -> tuple[Tensor, Tensor]:
-        """Return the right answers of each agent on some test examples, and its loss."""
+        """Return the number of correct answers and the loss of each agent on some test examples."""
         execution, dtype = self.execution, self.execution.setup.working_dtype
         inputs, targets = self._task.inputs(self.test.x[indices], dtype), self.test.y[indices]
         outputs = execution.outputs(x, inputs.expand(len(x), *inputs.shape))
@@ -84,7 +84,7 @@ class Evaluator:
         return correct(outputs, targets).flatten(1).sum(dim=1), losses
 
     def _adopt(self, buffers: dict[str, Tensor]) -> None:
-        """Take the agents' statistics, and their mean for the averaged model."""
+        """Copy the agents' statistics, and their mean for the averaged model."""
         for name, mine in self.execution.buffers.items():
             theirs = buffers[name]
             mine[:-1].copy_(theirs)
@@ -94,7 +94,7 @@ class Evaluator:
         norms = [layer for layer in self.execution.running.modules() if isinstance(layer, BatchNorm)]
         for step in range(CALIBRATION_BATCHES):
             for layer in norms:
-                layer.momentum = 1 / (step + 1)  # so that all batches count alike, and what was before does not
+                layer.momentum = 1 / (step + 1)  # a plain mean: all batches count the same, older statistics not at all
             inputs, _ = feed.load(Draw(feed.draw(step).indices))
             n, batch = inputs.shape[:2]
             across = inputs.flatten(0, 1)[::n][:batch]
@@ -104,7 +104,7 @@ class Evaluator:
 
 
 class Tally:
-    """Sums over steps: training loss, predict share and message age since the last evaluation and in all."""
+    """Sums of training loss, predict share and message age: since the last evaluation, and over the whole run."""
 
     def __init__(self, num_agents: int) -> None:
         zeros = torch.zeros(num_agents, dtype=torch.float64)
@@ -119,11 +119,11 @@ class Tally:
         self._steps = {"interval": 0, "run": 0}
 
     def add(self, report: StepReport) -> None:
-        """Count one step."""
+        """Add one step to the sums."""
         heard = report.ages >= 0
         aged = report.ages * heard
         for name, pairs in zip(self._pairs, (aged, heard), strict=False):
-            self._sums[name] += pairs  # the network's own clock gives them: they are never on a GPU
+            self._sums[name] += pairs  # ages are always on the CPU
         values = {"age": aged.sum(dim=1), "messages": heard.sum(dim=1), "sent": report.sent}
         if report.loss is not None:
             values["loss"] = report.loss
@@ -134,7 +134,7 @@ class Tally:
             self._steps[scope] += 1
             for name, value in values.items():
                 total = f"{scope}.{name}"
-                # A sum moves to where its values are, once: bringing each value here would stop a GPU at every step.
+                # Move the sum to the device of its values, once: copying values to the CPU would block a GPU each step.
                 self._sums[total] = self._sums[total].to(value.device) + value
 
     def close_interval(self) -> None:
@@ -150,7 +150,7 @@ class Tally:
         return (self._sums[f"{scope}.loss"] / steps).tolist() if steps else None
 
     def predict(self, scope: str) -> list[float | None] | None:
-        """Share of predicting in each agent's steps with a choice; None where there was none."""
+        """Fraction of each agent's steps that predict, among those with a choice; None if no step had one."""
         choices = self._sums[f"{scope}.choices"]
         if not choices.any():
             return None
@@ -158,23 +158,23 @@ class Tally:
         return [float(s) if c > 0 else None for s, c in zip(share, choices, strict=True)]
 
     def bytes_sent(self) -> list[int]:
-        """Bytes that each agent has sent so far."""
+        """The bytes that each agent has sent so far."""
         return [int(count) for count in self._sums["run.sent"]]
 
     def message_age(self, scope: str) -> float | None:
-        """Mean age of the messages that agents held, current ones counted as 0."""
+        """Mean age of the messages that agents held. Current messages count as 0."""
         messages = float(self._sums[f"{scope}.messages"].sum())
         return float(self._sums[f"{scope}.age"].sum()) / messages if messages else None
 
     def ages(self) -> list[list[float | None]] | None:
-        """Mean age of the messages that agent i held of j in this interval; None where there was none.
+        """Mean age in this interval of the messages that agent i held of agent j; None if there was no message.
 
-        None in all where there are too many agents.
+        With more than MOST_PAIRED agents the result is None.
         """
         if not self._pairs:
             return None
         ages, heard = (self._sums[name] for name in self._pairs)
-        means = (ages.double() / heard).round(decimals=3).tolist()  # NaN where nothing was heard
+        means = (ages.double() / heard).round(decimals=3).tolist()  # NaN without a message
         return [[None if math.isnan(age) else age for age in row] for row in means]
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -184,6 +184,6 @@ class Tally:
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore what `state_dict` returned."""
         for name, total in self._sums.items():
-            if name in state or name not in self._pairs:  # which older versions did not keep
+            if name in state or name not in self._pairs:  # older checkpoints have no pairs
                 total.copy_(state[name])
         self._steps = {"interval": int(state["steps"][0]), "run": int(state["steps"][1])}

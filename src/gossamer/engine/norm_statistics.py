@@ -1,7 +1,7 @@
-"""What a model keeps besides its parameters: the running statistics of BatchNorm, which no gradient moves.
+"""The running statistics of BatchNorm, which gradients do not update.
 
-They stay with each agent (local), travel with the parameters and are mixed like them (mixed), or are taken anew on a
-few batches before an evaluation (recalibrated): with label skew local ones belie what the parameters have learnt.
+They stay with each agent (local), are sent and mixed like the parameters (mixed), or are recomputed on a few batches
+before each evaluation (recalibrated). With label skew, local statistics do not fit the mixed parameters.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from gossamer.state.history import Ring
 
 
 class Statistics:
-    """The buffers of all agents, [N, *shape] by name; `mixed` lets them travel."""
+    """The buffers of all agents, [N, *shape] by name. With `mixed`, messages carry them."""
 
     def __init__(self, buffers: Mapping[str, Tensor], *, mixed: bool) -> None:
         self.buffers = dict(buffers)
@@ -27,18 +27,18 @@ class Statistics:
 
     @property
     def bytes_sent(self) -> int:
-        """How much a message grows by them."""
+        """The bytes that they add to each message."""
         return sum(buffer[0].numel() * buffer.element_size() for buffer in self._travel)
 
     def join(self, mailbox: Mailbox) -> None:
-        """Keep a history of them as deep as that of the parameters, and mix them with the same neighbours."""
+        """Keep a history as deep as that of the parameters, and mix with the same neighbours."""
         self._mix = mix_heard if mailbox.algorithm.hears_late else mix_reliable
         self._reliable_delay = mailbox.network.reliable_delay
         if self._travel and mailbox.rings:
             self._ring = Ring(next(iter(mailbox.rings.values())).depth, self._flat())
 
     def mix(self, step: int, inbox: Inbox, weights: Weights) -> None:
-        """Average them over what was heard, late messages included, with the weights of the parameters."""
+        """Mix them over all held messages, late ones included, with the weights of the parameters."""
         if not self._travel:
             return
         fresh = flat = self._flat()
@@ -60,7 +60,7 @@ class Statistics:
             buffer.copy_(piece.view_as(buffer))
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the buffers and those in flight."""
+        """Return the buffers, including those in flight."""
         state = {f"buffer.{name}": buffer for name, buffer in self.buffers.items()}
         if self._ring is not None:
             state |= {f"ring.{slot}": held for slot, held in self._ring.state_dict().items()}

@@ -1,4 +1,4 @@
-"""N agents on one virtual clock: the loop that both training runs and bare trajectories go through."""
+"""N agents on one virtual clock. Training runs and trajectories use the same loop."""
 
 import dataclasses
 from collections.abc import Callable
@@ -20,17 +20,17 @@ from gossamer.state.local import LocalOptimizer
 
 @runtime_checkable
 class Source(Protocol):
-    """Where gradients come from. All agents at once, a function of the point and the step alone."""
+    """Computes the gradients of all agents at once, as a function of the point and the step only."""
 
     @property
     def offers(self) -> frozenset[str]:
-        """Which of loss, gradient and fresh_gradient it can evaluate besides."""
+        """The evaluations that it supports: of loss, gradient and fresh_gradient."""
 
     def gradient(self, x: Float[Tensor, "n d"], step: int) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"] | None]:
-        """Return each agent's gradient on its batch of this step, and its loss where known."""
+        """Return each agent's gradient on its batch of this step, and its loss if known."""
 
     def gradient_elsewhere(self, x: Float[Tensor, "n d"], step: int) -> Float[Tensor, "n d"]:
-        """Return each agent's gradient on the same batch at another point; leaves no trace in the agents."""
+        """Return each agent's gradient on the same batch at another point, without side effects."""
 
     def loss(self, x: Float[Tensor, "n d"], step: int) -> Float[Tensor, " n"]:
         """Return each agent's loss on the same batch."""
@@ -41,7 +41,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class AtStep:
-    """A source's further evaluations, fixed to one step (algorithms.base.Evaluate)."""
+    """A source bound to one step: an `algorithms.base.Evaluate`."""
 
     source: Source
     step: int
@@ -61,7 +61,7 @@ class AtStep:
 
 @dataclass(frozen=True)
 class StepReport:
-    """What one step tells the record."""
+    """The measurements of one step."""
 
     loss: Float[Tensor, " n"] | None
     predict: Float[Tensor, " n"] | None
@@ -70,7 +70,7 @@ class StepReport:
 
 
 class NonFinite(ArithmeticError):
-    """Something of an agent, its loss or its parameters, is no longer a number."""
+    """The loss or the parameters of an agent are no longer finite."""
 
     def __init__(self, what: str, values: Float[Tensor, " n"], step: int) -> None:
         agent = int((~torch.isfinite(values)).nonzero()[0])
@@ -81,39 +81,39 @@ class NonFinite(ArithmeticError):
 
 
 class Watch:
-    """Looks for losses that are not finite: at once on a CPU; those of a GPU only when they are old.
+    """Checks losses for non-finite values: at once on a CPU, with a delay on a GPU.
 
-    To look at a GPU's newest loss is to wait for it. So losses are sent on their way EVERY steps at a time, and looked
-    at when the next ones are sent: by then they have arrived.
+    Reading the newest loss of a GPU waits for it. So losses are copied to the host EVERY steps at a time, and checked
+    when the next copy starts: by then the previous one is complete.
     """
 
     EVERY = 32
 
     def __init__(self) -> None:
-        self.newest: Tensor | None = None  # the last losses that were looked at; on the host
-        self._seen: list[tuple[int, Tensor]] = []
-        self._sent: list[tuple[int, Tensor]] = []
+        self.newest: Tensor | None = None  # the last checked losses; on the host
+        self._pending: list[tuple[int, Tensor]] = []
+        self._copying: list[tuple[int, Tensor]] = []
 
     def add(self, step: int, loss: Float[Tensor, " n"]) -> None:
-        """Take note of a step's losses, and look where it costs nothing."""
-        self._seen.append((step, loss.clone() if loss.is_cuda else loss))
+        """Add the losses of a step, and check them if that does not block."""
+        self._pending.append((step, loss.clone() if loss.is_cuda else loss))
         if not loss.is_cuda:
             self.look()
-        elif len(self._seen) == self.EVERY:
-            self._look_at(self._sent)
-            steps, losses = zip(*self._seen, strict=True)
+        elif len(self._pending) == self.EVERY:
+            self._check(self._copying)
+            steps, losses = zip(*self._pending, strict=True)
             host = torch.empty((len(losses), len(loss)), dtype=loss.dtype, pin_memory=True)
-            self._sent = list(zip(steps, host.copy_(torch.stack(losses), non_blocking=True), strict=True))
-            self._seen = []
+            self._copying = list(zip(steps, host.copy_(torch.stack(losses), non_blocking=True), strict=True))
+            self._pending = []
 
     def look(self) -> None:
-        """Look at all losses up to the last; stop at the first step with one that is not finite."""
-        if any(loss.is_cuda for _, loss in self._seen):
+        """Check all losses up to the newest; raise NonFinite for the first step with a non-finite one."""
+        if any(loss.is_cuda for _, loss in self._pending):
             torch.cuda.synchronize()
-        seen, self._sent, self._seen = [*self._sent, *self._seen], [], []
-        self._look_at([(step, loss.cpu()) for step, loss in seen])
+        seen, self._copying, self._pending = [*self._copying, *self._pending], [], []
+        self._check([(step, loss.cpu()) for step, loss in seen])
 
-    def _look_at(self, seen: list[tuple[int, Tensor]]) -> None:
+    def _check(self, seen: list[tuple[int, Tensor]]) -> None:
         if seen:
             self.newest = seen[-1][1]
         if not seen or bool(torch.isfinite(torch.stack([loss for _, loss in seen])).all()):
@@ -124,7 +124,7 @@ class Watch:
 
 
 class Simulation:
-    """The state of all agents, and `step`, which moves it by one iteration."""
+    """The state of all agents, and `step`, which advances it by one iteration."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class Simulation:
             statistics.join(self.mailbox)
 
     def step(self) -> StepReport:
-        """Move every agent by one iteration: gradient, messages, rule."""
+        """Advance every agent by one iteration: gradient, messages, rule."""
         t, x = self.t, self.x
         g, loss = self.source.gradient(x, t)
         if loss is not None:
@@ -195,7 +195,7 @@ class Simulation:
         return Noise(uniform[1:].to(self.x), float(uniform[0]))
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return all that the next step depends on, messages in flight included."""
+        """Return everything that the next step depends on, including messages in flight."""
         state = {"t": torch.tensor(self.t), "x": self.x}
         if self.memory is not None:
             state["memory"] = self.memory
@@ -207,7 +207,7 @@ class Simulation:
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore what `state_dict` returned."""
         self.t = int(state["t"])
-        self.x = torch.empty_like(self.x).copy_(state["x"])  # which refuses another shape
+        self.x = torch.empty_like(self.x).copy_(state["x"])  # copy_ refuses another shape
         self.memory = state["memory"].to(self.x) if "memory" in state else None
         kept = part_of(state, "state.")
         self.state = {name: torch.empty_like(value).copy_(kept[name]) for name, value in self.state.items()}

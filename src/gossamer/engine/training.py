@@ -1,4 +1,4 @@
-"""A training run: a task, a network, an algorithm and settings, from the first step to the summary."""
+"""A training run in the simulator, from its settings to its summary."""
 
 import dataclasses
 import math
@@ -28,22 +28,22 @@ from gossamer.shapes import Float, Tensor
 from gossamer.state.checkpoint import part_of
 from gossamer.tasks import Task
 
-OnStep = Callable[[int, dict[str, Any] | None], None]  # (steps done, the newest row of metrics)
-Stop = Callable[[], str | bool | None]  # whether to stop now; a text, as "time limit", is the status to end with
+OnStep = Callable[[int, dict[str, Any] | None], None]  # (steps done, the new row of metrics if this step was evaluated)
+Stop = Callable[[], str | bool | None]  # whether to stop now; a text such as "time limit" becomes the status of the run
 
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """What a run gives back."""
+    """The result of a run."""
 
     summary: Summary
-    history: list[dict[str, Any]]  # one row an evaluation, as in metrics.jsonl
+    history: list[dict[str, Any]]  # one row per evaluation, as in metrics.jsonl
     x: Float[Tensor, "n d"]  # the agents' last parameters
     run_dir: Path | None = None
 
 
 class Training:
-    """Builds the parts that the settings name, and runs them."""
+    """Builds the parts of a run from its settings, and runs it."""
 
     def __init__(
         self,
@@ -62,13 +62,13 @@ class Training:
         self.steps_per_epoch, self.steps = plan.steps_per_epoch, plan.steps
         self.tally = Tally(self.network.num_agents)
         self.history: list[dict[str, Any]] = []
-        self._seconds_before, self._begun = 0.0, math.nan  # of the parts that were run before; when this one began
+        self._seconds_before, self._begun = 0.0, math.nan  # seconds before a resume; start time of this part
         self._status: StatusFile | None = None
         self._newest: StepReport | None = None
 
     @property
     def seconds(self) -> float:
-        """Seconds of training so far, those before a resume included."""
+        """The seconds of training so far, including those before a resume."""
         running = 0.0 if math.isnan(self._begun) else time.perf_counter() - self._begun
         return self._seconds_before + running
 
@@ -80,9 +80,9 @@ class Training:
         *,
         first_row: bool = True,
     ) -> Trained:
-        """Train to the end, until `stop` says so, or until a loss is not finite; then sum up.
+        """Train to the end, until `stop` asks for it, or until a loss is not finite. Then summarise the run.
 
-        Without `first_row` what was there before the first step is not evaluated.
+        `first_row=False` skips the evaluation before the first step.
         """
         with arithmetic(self.settings):
             return self._run(folder, on_step, stop, first_row=first_row)
@@ -92,12 +92,12 @@ class Training:
         self._status = (
             StatusFile(folder.path, steps=self.steps, steps_per_epoch=self.steps_per_epoch) if folder else None
         )
-        self._tell()
+        self._write_status()
         if first_row and not self.history:
             self._record(folder)
-        self.evaluate.stop = stop  # not before: a run that is stopped is summed up by its last row
+        self.evaluate.stop = stop  # set after the first row: the summary needs at least one
         try:
-            self._make_up_row(folder)
+            self._record_missed_row(folder)
             while self.simulation.t < self.steps:
                 if stop is not None and (reason := stop()):
                     raise TrainingStopped(reason)
@@ -113,7 +113,7 @@ class Training:
         if not self.history:
             self._record(folder)
         if status != "finished":
-            status = self._late_look() or status
+            status = self._check_pending_losses() or status
         last_loss = torch.tensor(finite_or_nan(self.history[-1]["loss"]))
         if status == "finished" and not bool(torch.isfinite(last_loss).all()):
             status = str(NonFinite("test loss", last_loss, self.simulation.t))
@@ -124,11 +124,11 @@ class Training:
         if folder is not None:
             folder.save(self.state_dict())
             folder.write_summary(result.summary)
-        self._tell(status)
+        self._write_status(status)
         return result
 
-    def _tell(self, status: str = RUNNING) -> None:
-        """Say how far the run is, to those who look on."""
+    def _write_status(self, status: str = RUNNING) -> None:
+        """Write the progress of the run to status.json."""
         if self._status is None:
             return
         n, newest = self.network.num_agents, self._newest
@@ -144,14 +144,14 @@ class Training:
         )
 
     def _agents(self, losses: Float[Tensor, " n"] | None) -> list[dict[str, Any]]:
-        """Return how each agent fares; one whose loss is not finite is marked."""
+        """Return the state of each agent. An agent with a non-finite loss is marked."""
         alive = {"state": ALIVE, "step": self.simulation.t}
         if losses is None or bool(torch.isfinite(losses).all()):
             return [alive] * self.network.num_agents
         return [{**alive, "nonfinite": not math.isfinite(loss)} for loss in losses.tolist()]
 
     def _iterate(self, folder: RunFolder | None, on_step: OnStep | None) -> None:
-        """Take one step, and record and save where it is time."""
+        """Take one step. Evaluate and save if it is time."""
         self._newest = self.simulation.step()
         self.tally.add(self._newest)
         t = self.simulation.t
@@ -164,22 +164,22 @@ class Training:
         if folder is not None and save:
             folder.save(self.state_dict())
         if self._status is not None and self._status.due():
-            self._tell()
+            self._write_status()
         if on_step is not None:
             on_step(t, row)
 
-    def _make_up_row(self, folder: RunFolder | None) -> None:
-        """Record what an evaluation that was broken off would have, before a resumed run goes on."""
+    def _record_missed_row(self, folder: RunFolder | None) -> None:
+        """Evaluate now if the stop of the previous part interrupted the evaluation of this step."""
         if self._due() and self.simulation.t > 0 and self._evaluated_step != self.simulation.t:
             self._record(folder)
 
     @property
     def _evaluated_step(self) -> int | None:
-        """The step of the newest row, where there is one."""
+        """The step of the newest row; None without rows."""
         return self.history[-1]["step"] if self.history else None
 
-    def _late_look(self) -> str | None:
-        """Look at losses that nobody has looked at yet, so that a stop does not hide a run that has diverged."""
+    def _check_pending_losses(self) -> str | None:
+        """Check the losses that are not checked yet, so that a stop does not hide a diverged run. Return the error."""
         try:
             self.simulation.watch.look()
         except NonFinite as error:
@@ -187,25 +187,25 @@ class Training:
         return None
 
     def resume(self, folder: RunFolder) -> None:
-        """Take up a run where its checkpoint was written, messages in flight included."""
+        """Continue a run from its checkpoint, including messages in flight."""
         state = folder.load()
         try:
             self.simulation.load_state_dict(part_of(state, "simulation."))
             self.tally.load_state_dict(part_of(state, "tally."))
             rows = int(state["rows"])
             if bytes(state["settings"].tolist()) != self.settings.digest():
-                raise ValueError("its settings are others")
+                raise ValueError("its settings differ")
         except (KeyError, RuntimeError, TypeError, ValueError) as error:
             raise UserError(
                 f"checkpoint '{folder.checkpoint_path}' does not belong to this run's config.toml ({error}); train anew"
             ) from None
         self.history = folder.keep_rows(rows)
-        # A run that was killed has no summary, or an old one.
-        told = (folder.read_summary().get("seconds"), self.history[-1].get("seconds") if self.history else None)
-        self._seconds_before = max(float(seconds or 0.0) for seconds in told)
+        # A killed run has no summary, or an old one.
+        recorded = (folder.read_summary().get("seconds"), self.history[-1].get("seconds") if self.history else None)
+        self._seconds_before = max(float(seconds or 0.0) for seconds in recorded)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return all that the rest of the run depends on, and which run that is."""
+        """Return everything that the rest of the run depends on, and the hash of its settings."""
         digest = torch.tensor(list(self.settings.digest()), dtype=torch.uint8)
         simulation = {f"simulation.{name}": value for name, value in self.simulation.state_dict().items()}
         tally = {f"tally.{name}": value for name, value in self.tally.state_dict().items()}

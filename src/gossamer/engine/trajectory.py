@@ -1,4 +1,4 @@
-"""A rule on a network with gradients from any function: for theory, tests and teaching."""
+"""Runs a rule on a network with gradients from any function: for theory, tests and teaching."""
 
 import warnings
 from collections.abc import Callable
@@ -29,16 +29,16 @@ class FunctionSource:
 
     @property
     def offers(self) -> frozenset[str]:
-        """A gradient function can be called again at will; a loss only if there is one."""
+        """Gradients always; the loss only if a loss function is given."""
         names = {"gradient", "fresh_gradient"}
         return frozenset(names | {"loss"} if self.loss_function else names)
 
     def gradient(self, x: Float[Tensor, "n d"], step: int) -> tuple[Float[Tensor, "n d"], None]:
         """Return the function's value as a tensor like x."""
-        # A copy: the function may hand out the same buffer at every step.
+        # A copy: the function may return the same buffer at every step.
         g = torch.as_tensor(self.gradient_function(x, step)).to(x, copy=True)
         if g.shape != x.shape:
-            raise UserError(f"gradient must return one row an agent, shape {tuple(x.shape)}, got {tuple(g.shape)}")
+            raise UserError(f"gradient must return one row per agent, shape {tuple(x.shape)}, got {tuple(g.shape)}")
         return g, None
 
     def loss(self, x: Float[Tensor, "n d"], step: int) -> Float[Tensor, " n"]:
@@ -51,7 +51,7 @@ class FunctionSource:
         return self.gradient(x, step)[0]
 
     def fresh_gradient(self, x: Float[Tensor, "n d"], step: int) -> Float[Tensor, "n d"]:
-        """Call the gradient function once more: a stochastic one draws anew."""
+        """Call the gradient function again: a stochastic one draws a new sample."""
         return self.gradient(x, step)[0]
 
 
@@ -74,19 +74,19 @@ def trajectory(
     """Run a rule and return every state, [steps + 1, N, d]; float64 in, float64 out.
 
     Args:
-        algorithm: what `gm.algorithm` returns, or its text.
-        network: what `gm.network` returns, or its text (without delay); agents are its rows.
+        algorithm: an object from `gm.algorithm`, or a text such as "pc-asgd/theta=pv".
+        network: an object from `gm.network`, or a text such as "ring:8" (no delay).
         gradient: a function of (x [N, d], t) that returns [N, d].
-        x0: the start, [N, d], or [d] for one that all agents share.
+        x0: the initial state, [N, d], or [d] for a start that all agents share.
         lr: the learning rate eta.
         steps: the number of iterations.
         loss: a function of (x [N, d], t) that returns [N], for criterion='loss'.
-        momentum: of the local optimiser, as are nesterov and weight_decay.
-        nesterov: look ahead along the momentum.
-        weight_decay: added to the local direction, never to the curvature estimate.
+        momentum: momentum of the local SGD.
+        nesterov: use Nesterov momentum.
+        weight_decay: weight decay of the local SGD; not part of the curvature estimate.
         schedule: 'constant', 'cosine' or 'step:0.5,0.75'.
         segments: lengths of the parameter tensors inside a row, for granularity='tensor'.
-        seed: fixes the delays and the random theta.
+        seed: the random seed of the delays and of random theta.
     """
     if steps < 1:
         raise UserError(f"steps must be 1 or more, got {steps}")

@@ -1,1 +1,1 @@
-"""What a run is, whichever engine runs it: settings, plan, folder, summary and status."""
+"""What a run is, for both engines: settings, plan, folder, summary and status."""

@@ -1,4 +1,4 @@
-"""What the agents of a run leave in its folder: metrics, checkpoints, how each ended, and logs."""
+"""The files that each agent process writes into the run folder: metrics, checkpoints, final status and log."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from gossamer.state.checkpoint import Checkpoints, write_text
 
 
 class AgentFolder:
-    """One agent's part of a run's folder."""
+    """The folder RUN/agents/RANK of one agent."""
 
     def __init__(self, run: Path, rank: int) -> None:
         self.path = run / "agents" / str(rank)
@@ -19,7 +19,7 @@ class AgentFolder:
         self.metrics_path, self._end = self.path / "metrics.jsonl", self.path / "end.json"
 
     def begin(self) -> None:
-        """Forget how an earlier part of the run ended."""
+        """Delete the final status of an earlier part of the run."""
         self._end.unlink(missing_ok=True)
 
     def append(self, row: dict[str, Any]) -> None:
@@ -28,7 +28,7 @@ class AgentFolder:
             file.write(to_json(row) + "\n")
 
     def rows(self) -> dict[int, dict[str, Any]]:
-        """Return the rows by step; of two for one step, as after a restart, the later one."""
+        """Return the rows by step. After a restart a step may have two rows; the later one counts."""
         return {row["step"]: row for row in read_rows(self.metrics_path)}
 
     def save(self, state: dict[str, Tensor]) -> None:
@@ -36,7 +36,7 @@ class AgentFolder:
         self._checkpoints.save(state)
 
     def saved(self) -> bool:
-        """Say whether there is one."""
+        """Return whether there is a checkpoint."""
         return self._checkpoints.exist()
 
     def load(self) -> dict[str, Tensor]:
@@ -44,12 +44,12 @@ class AgentFolder:
         return self._checkpoints.load()
 
     def end(self, status: str) -> None:
-        """Write how the agent ended."""
+        """Write the final status of the agent."""
         write_text(self._end, json.dumps({"status": status}) + "\n")
 
     @property
     def status(self) -> str | None:
-        """How it ended; None when it was killed, or still runs."""
+        """The final status; None if the agent still runs or was killed."""
         try:
             return str(json.loads(self._end.read_text(encoding="utf-8"))["status"])
         except (OSError, ValueError, KeyError):
@@ -57,7 +57,7 @@ class AgentFolder:
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of metrics in a file; none where there is none."""
+    """Return the rows of a metrics file, or no rows if the file does not exist."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
@@ -66,7 +66,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def parsed(line: str) -> dict[str, Any] | None:
-    """Return a row, or None for one that a kill has cut off."""
+    """Return the row of a line, or None if a killed process left the line incomplete."""
     try:
         row = json.loads(line)
     except ValueError:
@@ -80,7 +80,7 @@ def log_path(folder: Path, rank: int) -> Path:
 
 
 def last_words(path: Path, most: int = 4096) -> str:
-    """Return the last non-empty line of a log: for an error, the one that matters."""
+    """Return the last non-empty line of a log. After a traceback it names the error."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - most))
@@ -91,14 +91,14 @@ def last_words(path: Path, most: int = 4096) -> str:
 
 
 class Tail:
-    """Follows a file from now on, or from its start, by whole lines."""
+    """Reads the new lines of a growing file, from now on or from its start."""
 
     def __init__(self, path: Path, *, from_start: bool = False) -> None:
         self._path, self._rest = path, b""
         self._place = path.stat().st_size if path.exists() and not from_start else 0
 
     def read(self, *, whole: bool = False) -> list[str]:
-        """Return the lines that came since the last call; at the end, `whole`, also one that lacks its end."""
+        """Return the complete lines since the last call. `whole` also returns an incomplete last line."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._place)

@@ -1,4 +1,4 @@
-"""A run on disk: config.toml, metrics.jsonl, summary.json, checkpoints, and copies of the files it was made from."""
+"""A run on disk: config.toml, metrics.jsonl, summary.json, checkpoints, and copies of its input files."""
 
 import dataclasses
 import json
@@ -18,10 +18,10 @@ from gossamer.state.checkpoint import Checkpoints, tells_of_a_full_disk, write_t
 
 
 def to_json(value: Any) -> str:
-    """Write one line of strict JSON; a number that is not finite becomes null."""
+    """Return one line of strict JSON. Non-finite numbers become null."""
     try:
         return json.dumps(value, allow_nan=False)
-    except ValueError:  # looking at every number first would take ten times as long as writing them
+    except ValueError:  # checking every number first takes ten times as long as writing them
         return json.dumps(_finite(value))
 
 
@@ -36,17 +36,17 @@ def _finite(value: Any) -> Any:
 
 
 class RunFolder:
-    """One run's folder. `create` refuses to touch what exists; `open` reads it back to go on."""
+    """The folder of one run. `create` refuses an existing run; `open` reads one in order to resume it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._checkpoints = Checkpoints(path)
         self.checkpoint_path = self._checkpoints.newest
-        self.listeners: list[Callable[[dict[str, Any]], None]] = []  # told of each row, once it is written
+        self.listeners: list[Callable[[dict[str, Any]], None]] = []  # called with each row after it is written
 
     @classmethod
     def create(cls, path: Path, settings: Settings, network: Network) -> "RunFolder":
-        """Make the folder and write a config.toml from which the run can be repeated."""
+        """Make the folder and write a config.toml that repeats the run."""
         if path.is_file():
             raise UserError(f"'{path}' already exists and is a file; choose another --out")
         if path.exists() and any(path.iterdir()):
@@ -56,13 +56,13 @@ class RunFolder:
         except OSError as error:
             raise UserError(f"cannot create '{path}' ({error.strerror}); choose another --out") from None
         write_text(path / "metrics.jsonl", "")
-        # Last, as it makes this a run folder: one that is killed here can be resumed from then on.
+        # Written last: config.toml makes this a run folder. From here on, a killed run can be resumed.
         write_text(path / "config.toml", _self_contained(path, settings, network).to_toml())
         return cls(path)
 
     @classmethod
     def open(cls, path: Path) -> tuple["RunFolder", Settings]:
-        """Read the settings of a run that was begun before, and load its plugins, to go on with it."""
+        """Open an existing run to resume it: read its settings and load its plugins."""
         if not (path / "config.toml").is_file():
             raise UserError(f"'{path}' is not a run folder: it has no config.toml; give one that train wrote")
         values = read_settings(path / "config.toml")
@@ -70,19 +70,19 @@ class RunFolder:
         return cls(path), make_settings(values)
 
     def append(self, row: dict[str, Any]) -> None:
-        """Add one line of metrics."""
+        """Add one row to metrics.jsonl."""
         with tells_of_a_full_disk(self.path), (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
             file.write(to_json(row) + "\n")
         for listener in self.listeners:
             listener(row)
 
     def read_rows(self) -> list[dict[str, Any]]:
-        """Return the lines of metrics as they are."""
+        """Return all rows of metrics.jsonl."""
         lines = (self.path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         return [json.loads(line) for line in lines]
 
     def keep_rows(self, count: int) -> list[dict[str, Any]]:
-        """Drop the lines written after the checkpoint was taken, and return the others."""
+        """Keep the first `count` rows and return them. Later rows were written after the checkpoint."""
         path = self.path / "metrics.jsonl"
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
@@ -95,11 +95,11 @@ class RunFolder:
         return rows
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """Write the summary over the one of an earlier part of the same run."""
+        """Write summary.json. It replaces the summary of an earlier part of the same run."""
         write_text(self.path / "summary.json", json.dumps(_finite(dict(summary)), indent=2, ensure_ascii=False) + "\n")
 
     def read_summary(self) -> dict[str, Any]:
-        """Return the summary of an earlier part of the run, or nothing when there is none that can be read."""
+        """Return the summary of an earlier part of the run; empty if it is missing or unreadable."""
         try:
             summary = json.loads((self.path / "summary.json").read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -108,23 +108,23 @@ class RunFolder:
 
     @property
     def never_saved(self) -> bool:
-        """Whether the run ended, by a kill or a crash, before its first checkpoint."""
-        # A run that ended in order has a summary: then its checkpoint was taken away, and is missed.
+        """Whether the run was killed or crashed before its first checkpoint."""
+        # A run with a summary has saved a checkpoint. If it is missing, it was deleted: resuming must report that.
         return not self._checkpoints.exist() and not (self.path / "summary.json").exists()
 
     def save(self, state: dict[str, Tensor]) -> None:
-        """Write the checkpoint, after the metrics that it counts: it must not outlive them when the power fails."""
+        """Write a checkpoint, but first sync the metrics: after a power cut it must not count lost rows."""
         with tells_of_a_full_disk(self.path), (self.path / "metrics.jsonl").open("ab") as file:
             os.fsync(file.fileno())
         self._checkpoints.save(state)
 
     def load(self) -> dict[str, Tensor]:
-        """Read the newest checkpoint that is valid."""
+        """Read the newest valid checkpoint."""
         return self._checkpoints.load()
 
 
 def _self_contained(path: Path, settings: Settings, network: Network) -> Settings:
-    """Copy graphs, delay matrices and traces into the folder, so that nothing outside it is needed."""
+    """Copy graphs, delay matrices and traces into the folder, so that the run needs no other files."""
     changes: dict[str, Any] = {}
     delay = network.delay.base if isinstance(network.delay, Scaled) else network.delay
     if network.spec == "custom" or network.spec.startswith("file:") or isinstance(delay, PerLink):
@@ -142,7 +142,7 @@ def _self_contained(path: Path, settings: Settings, network: Network) -> Setting
 
 
 def _copied(path: Path, plugin: str) -> str:
-    """Copy a file of rules into the folder, as it was when the run began; a module stays where it is installed."""
+    """Copy a plugin file into the folder, as it is at the start of the run. An installed module is not copied."""
     if not is_file(plugin):
         return plugin
     copy = Path("plugins") / Path(plugin).name
@@ -152,12 +152,12 @@ def _copied(path: Path, plugin: str) -> str:
 
 
 def safe_name(text: str) -> str:
-    """Return text as a file name."""
+    """Return the text with every character replaced that is unsafe in a file name."""
     return re.sub(r"[^A-Za-z0-9.=_-]+", "-", text).strip("-")
 
 
 def unused_folder(parent: Path, name: str) -> Path:
-    """Return parent/name, or parent/name-2, -3, … when that exists: nothing is ever overwritten."""
+    """Return parent/name, or parent/name-2, -3, … if that exists: no folder is ever overwritten."""
     path, number = parent / name, 1
     while path.exists():
         number += 1

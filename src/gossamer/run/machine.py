@@ -1,4 +1,4 @@
-"""The machine that a run computes on: its device, its arithmetic as settings ask for it, and the memory it keeps."""
+"""The machine of a run: its device, its arithmetic, and how it keeps memory."""
 
 import contextlib
 import ctypes
@@ -13,15 +13,15 @@ import torch
 from gossamer.errors import UserError
 from gossamer.run.settings import Settings
 
-# By default glibc maps every large block anew and gives it back when freed, and each of its pages costs a fault at the
-# first touch. A step allocates a dozen tensors of [N, d]: the faults took a third of its time on a CPU.
+# By default glibc maps every large block anew and unmaps it when it is freed. Each new page costs a page fault. A step
+# allocates a dozen [N, d] tensors: page faults took a third of its time on a CPU.
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # glibc's malloc.h: M_TRIM_THRESHOLD, M_MMAP_MAX
 _NEVER, _TRIM_DEFAULT, _MMAP_DEFAULT = 2**31 - 1, 128 * 1024, 65536
 
 
 @contextlib.contextmanager
 def kept_memory() -> Iterator[None]:
-    """Keep freed memory for a while; afterwards give it back. Without glibc, do nothing."""
+    """Within the context, keep freed memory for reuse; at the end return it. Without glibc, do nothing."""
     if platform.libc_ver()[0] != "glibc":
         yield
         return
@@ -38,15 +38,15 @@ def kept_memory() -> Iterator[None]:
 
 @contextlib.contextmanager
 def arithmetic(settings: Settings) -> Iterator[None]:
-    """Compute as the settings say for a while: the bytes of a run depend on it, so it is not left to the machine."""
+    """Within the context, use the settings' threads and precision: the results of a run depend on them."""
     cudnn = torch.backends.cudnn
     threads, matmul = torch.get_num_threads(), torch.get_float32_matmul_precision()
     benchmark, deterministic = cudnn.benchmark, torch.are_deterministic_algorithms_enabled()
     torch.set_num_threads(settings.threads)
-    torch.set_float32_matmul_precision("highest")  # of the rules; models have their own (execution)
+    torch.set_float32_matmul_precision("highest")  # for the rules; models set their own (engine/execution)
     cudnn.benchmark = not settings.deterministic
     if settings.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS refuses
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS needs it in deterministic mode
         torch.use_deterministic_algorithms(True)
     try:
         with kept_memory() if settings.device == "cpu" else contextlib.nullcontext():
@@ -59,12 +59,12 @@ def arithmetic(settings: Settings) -> Iterator[None]:
         torch.set_num_threads(threads)
         torch.set_float32_matmul_precision(matmul)
         cudnn.benchmark = benchmark
-        if settings.deterministic:  # else nothing is to be undone, and the call imports torch's compiler
+        if settings.deterministic:  # skipped otherwise: the call imports torch's compiler, which is slow
             torch.use_deterministic_algorithms(deterministic)
 
 
 def check_device(device: str) -> str:
-    """Return the device, or say that it is not there."""
+    """Return the device, or refuse one that is not available."""
     try:
         torch.zeros(1, device=device).cpu()
     except (RuntimeError, AssertionError, ImportError, NotImplementedError):
@@ -73,7 +73,7 @@ def check_device(device: str) -> str:
 
 
 def device_name(device: str) -> str:
-    """Return what the device calls itself."""
+    """Return the model name of the device."""
     if torch.device(device).type == "cuda":
         return str(torch.cuda.get_device_name(device))
     try:

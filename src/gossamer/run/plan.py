@@ -1,4 +1,4 @@
-"""What a run consists of before anything large is made: task, network, rule, data of each agent, and how many steps."""
+"""The plan of a run, made before anything large is allocated: task, network, rule, shards and number of steps."""
 
 import dataclasses
 import math
@@ -23,7 +23,7 @@ NETWORK_SETTINGS = ("loss", "mixing", "lazy", "clip_weights", "reliable_delay", 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The parts that the settings name, fitted to each other; the same for whoever runs them."""
+    """The parts of a run, made from its settings and checked against each other. Both engines use it."""
 
     settings: Settings
     task: Task
@@ -31,22 +31,22 @@ class Plan:
     network: Network
     shards: list[Tensor]
     steps_per_epoch: int
-    tau: int | None = None  # where the clusters were discovered
+    tau: int | None = None  # None unless the clusters were discovered
 
     @property
     def steps(self) -> int:
-        """The iterations of the whole run."""
+        """The number of steps of the whole run."""
         return self.settings.epochs * self.steps_per_epoch
 
     @property
     def schedule(self) -> Schedule:
-        """The learning rate over time."""
+        """The learning-rate schedule."""
         settings = self.settings
         return Schedule(settings.lr, settings.schedule, self.steps, self.steps_per_epoch, settings.warmup)
 
     @property
     def share(self) -> Float[Tensor, " n"]:
-        """The size of each agent's data over the mean size."""
+        """The size of each agent's shard, divided by the mean size."""
         sizes = [len(shard) for shard in self.shards]
         return torch.tensor(sizes) / (sum(sizes) / len(sizes))
 
@@ -58,7 +58,7 @@ def make_plan(
     network: Network | None = None,
     algorithm: Algorithm | None = None,
 ) -> Plan:
-    """Make the parts, and refuse what does not go together."""
+    """Make the parts. Refuse those that do not fit together."""
     task = task or make_task(settings.task, settings.model, settings.data_dir)
     if settings.validation:
         task = task.held_out(settings.validation, settings.seed)
@@ -70,35 +70,35 @@ def make_plan(
     return _fitted(Plan(settings, task, algorithm, network, shards, math.ceil(examples / settings.batch)))
 
 
-def _fitted(made: Plan) -> Plan:
-    """Bring the delay to steps, check it against the run, and find clusters and tau if none were given."""
-    settings, algorithm, network, tau = made.settings, made.algorithm, made.network, made.tau
+def _fitted(plan: Plan) -> Plan:
+    """Convert the delay to steps, check that the run is longer, and discover clusters and tau if none are given."""
+    settings, algorithm, network, tau = plan.settings, plan.algorithm, plan.network, plan.tau
     if settings.delay_unit == "epoch":
-        network = dataclasses.replace(network, delay=Scaled(network.delay, made.steps_per_epoch))
+        network = dataclasses.replace(network, delay=Scaled(network.delay, plan.steps_per_epoch))
     if algorithm.waits:
-        return dataclasses.replace(made, network=network)
+        return dataclasses.replace(plan, network=network)
     longest = max(network.delay.typical, network.reliable_delay)
-    if longest >= made.steps:
+    if longest >= plan.steps:
         raise UserError(
-            f"a delay of {longest} steps is no shorter than the run of {made.steps} steps "
-            f"({settings.epochs} epochs of {made.steps_per_epoch}); use more --epochs or a smaller --delay"
+            f"a delay of {longest} steps is no shorter than the run of {plan.steps} steps "
+            f"({settings.epochs} epochs of {plan.steps_per_epoch}); use more --epochs or a smaller --delay"
         )
     if network.clusters is None:
         found = broadcast(network, settings.seed)
         network, tau = network.with_clusters(found.clusters), found.tau
     if warning := algorithm.check(network):
         warnings.warn(warning, StabilityWarning, stacklevel=4)
-    return dataclasses.replace(made, network=network, tau=tau)
+    return dataclasses.replace(plan, network=network, tau=tau)
 
 
 def make_network(settings: Settings) -> Network:
-    """Make the network that the settings describe."""
+    """Make the network from the settings."""
     shared = {name: getattr(settings, name) for name in NETWORK_SETTINGS}
     return network_of(settings.network, settings.delay_or_default, clusters=settings.clusters, **shared)
 
 
 def complete_settings(settings: Settings, task: Task, network: Network, algorithm: Algorithm) -> Settings:
-    """Write what was given as an object, or left to a default of the algorithm or task, into the settings."""
+    """Return the settings with the values of given objects and of the defaults of algorithm and task."""
     return dataclasses.replace(
         settings,
         augment=_augment(settings, task),
@@ -114,17 +114,19 @@ def complete_settings(settings: Settings, task: Task, network: Network, algorith
 
 
 def _augment(settings: Settings, task: Task) -> str:
-    """Decide whether images are cropped and flipped; refuse it for other inputs."""
+    """Return whether to crop and flip images; refuse it for inputs that are not images."""
     augment = settings.augment
     if augment == "auto":
         augment = "crop-flip" if task.augments else "none"
     if augment == "crop-flip" and task.train.x.dim() != 4:
-        raise UserError(f"augment=crop-flip moves images, but an input of {task.name} is none; use augment=none")
+        raise UserError(
+            f"augment=crop-flip needs images, but the inputs of {task.name} are not images; use augment=none"
+        )
     return augment
 
 
 def _clusters_text(network: Network) -> str | None:
-    """Return the clusters that were given, as text: members, or for a single cluster its size."""
+    """Return the given clusters as text: their members, or the size of a single cluster."""
     if network.clusters is None or not network.clusters_given:
         return None
     if len(network.clusters) == 1:

@@ -1,4 +1,4 @@
-"""How far a run is, in a small file for those who look on: status.json, written about once a second."""
+"""status.json: the progress of a run, for `gossamer watch` and other programs, written about once a second."""
 
 import contextlib
 import json
@@ -14,27 +14,27 @@ from gossamer.run.folder import to_json
 from gossamer.state.checkpoint import write_text
 
 STATUS_FILE = "status.json"
-EVERY = 1.0  # seconds between two; where writing one takes long, up to ten times as many
-SHARE = 1 / 1000  # of the time that writing may take
+EVERY = 1.0  # seconds between two writes; up to ten times as long where writing is slow
+SHARE = 1 / 1000  # the largest fraction of the time to spend on writing
 RUNNING = "running"
 
-# How an agent fares: "rejoined" lives again after it had died, "done" has come to its end.
+# The state of an agent. "rejoined": it died and was restarted; "done": it finished all steps.
 ALIVE, DEAD, REJOINED, DONE = "alive", "dead", "rejoined", "done"
 
 
 class StatusFile:
-    """The status of one run. Writing it never disturbs the run, not even where the disk is full."""
+    """Writes the status of one run. A failed write, such as on a full disk, never stops the run."""
 
     def __init__(self, folder: Path, *, steps: int | None, steps_per_epoch: int | None = None) -> None:
-        """Take the folder; how many steps a script of a user's own takes is not known."""
+        """Take the run folder. `steps` is None if unknown, as for a user's own training script."""
         self._path, self._steps, self._steps_per_epoch = folder / STATUS_FILE, steps, steps_per_epoch
-        self._who = {"pid": os.getpid(), "host": socket.gethostname()}
-        self._next = self._asked = 0.0
+        self._process = {"pid": os.getpid(), "host": socket.gethostname()}
+        self._next_write = self._checked = 0.0
 
     def due(self) -> bool:
-        """Say whether the last one is old enough."""
-        self._asked = time.perf_counter()
-        return self._asked >= self._next
+        """Return whether it is time for the next write."""
+        self._checked = time.perf_counter()
+        return self._checked >= self._next_write
 
     def write(
         self,
@@ -48,7 +48,7 @@ class StatusFile:
         steps: int | None = None,
         events: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """Write it now. `ages` are the newest ones, of what agent i holds of j; None where it holds nothing."""
+        """Write the status now. `ages[i][j]` is the current age of what agent i holds of agent j; None if nothing."""
         content = {
             "step": step,
             "steps": self._steps if steps is None else steps,
@@ -56,21 +56,21 @@ class StatusFile:
             "seconds": round(seconds, 3),
             "status": status,
             "time": round(time.time(), 3),
-            **self._who,
+            **self._process,
             "agents": list(agents),
             "ages": ages,
             "losses": losses,
-            "events": list(events),  # lines about agents that died or came back, each with its time
+            "events": list(events),  # agents that died or rejoined, each with its time
         }
         with contextlib.suppress(OSError, UserError):
             write_text(self._path, to_json(content) + "\n", lasting=False)
         now = time.perf_counter()
-        took = now - self._asked if self._next else 0.0
-        self._next = now + min(max(EVERY, took / SHARE), 10 * EVERY)
+        took = now - self._checked if self._next_write else 0.0
+        self._next_write = now + min(max(EVERY, took / SHARE), 10 * EVERY)
 
 
 def read_status(folder: Path) -> dict[str, Any] | None:
-    """Return what a run last said of itself; None where it never did, or where that cannot be read."""
+    """Return the last status of a run; None if it is missing or unreadable."""
     try:
         status = json.loads((folder / STATUS_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):

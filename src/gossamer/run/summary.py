@@ -1,4 +1,4 @@
-"""The summary of a run, `summary.json`: the same keys whichever engine ran it."""
+"""The summary of a run, `summary.json`. Both engines write the same keys."""
 
 import math
 import statistics
@@ -9,20 +9,20 @@ from gossamer.run.plan import Plan
 
 
 class OfAverage(TypedDict):
-    """The average of the agents' models. None: some agent's model is missing."""
+    """Measurements of the averaged model. None: the model of some agent is missing."""
 
     accuracy_average_model: float | None
-    consensus_distance: float | None  # mean distance of the agents from it
+    consensus_distance: float | None  # mean distance of the agents from the averaged model
 
 
 class Measured(OfAverage):
-    """What an engine measured, as it goes into the summary. None: not known, or not there."""
+    """What an engine measured. None: unknown, or does not apply."""
 
-    iterations: int  # of the agent that took the fewest
+    iterations: int  # of the slowest agent
     accuracy_per_agent: list[float | None]  # None: an agent that was never evaluated
     accuracy_best: float | None  # the largest mean over agents at any evaluation
     loss_mean: float
-    predict_fraction: float | None  # the share of predicting in the steps with a choice
+    predict_fraction: float | None  # fraction of steps that predict, among those with a choice
     message_age: float | None  # mean, in steps
     evaluated_step: int
     bytes_sent_per_agent: list[int]
@@ -31,13 +31,13 @@ class Measured(OfAverage):
     norm_stats: str | None  # None: the model keeps no running statistics
     memory_estimate: int | None
     memory_peak: int | None
-    status: str  # finished, interrupted, time limit, or why the run ended
+    status: str  # finished, interrupted, time limit, or the error that ended the run
     seconds: float
     run_dir: str | None
 
 
 class Summary(Measured):
-    """What the run was, from its plan, and what was measured."""
+    """The plan of the run and its measurements."""
 
     algorithm: str
     network: str
@@ -60,17 +60,17 @@ class Summary(Measured):
 
 
 class ProcessesSummary(Summary):
-    """With one process per agent, also how the processes ran."""
+    """The summary of a run with one process per agent."""
 
     engine: str  # "processes"
     lockstep: bool
     transport: str
     compress: str
-    restarts: list[int]  # of each agent
+    restarts: list[int]  # per agent
 
 
 def make_summary(plan: Plan, measured: Measured) -> Summary:
-    """Join what the plan says with what the engine measured."""
+    """Combine the plan with the measurements of an engine."""
     settings, network = plan.settings, plan.network
     accuracy = [value for value in measured["accuracy_per_agent"] if value is not None]
     return {
@@ -97,5 +97,5 @@ def make_summary(plan: Plan, measured: Measured) -> Summary:
 
 
 def finite_or_nan(values: Sequence[float | None]) -> list[float]:
-    """Return values as they were measured: a file holds what is not finite as null."""
+    """Return the values with NaN for None: JSON files store non-finite numbers as null."""
     return [math.nan if value is None else value for value in values]

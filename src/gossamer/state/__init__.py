@@ -1,1 +1,1 @@
-"""An agent's state in either engine: its past, its local optimiser, its checkpoints."""
+"""The state of an agent in both engines: histories, local optimizer, checkpoints."""

@@ -1,7 +1,7 @@
-"""Checkpoints: .npz files with a checksum, written so that no reader ever sees half of one.
+"""Checkpoints: .npz files with a checksum, written atomically.
 
-The last two are kept. A new one is written whole beside them before anything is renamed, so a run that is killed at
-any instant, or a disk that is full, leaves at least one that is valid.
+The newest two are kept. A new checkpoint is complete on disk before any file is renamed. So a killed run or a full disk
+always leaves at least one valid checkpoint.
 """
 
 import contextlib
@@ -28,17 +28,17 @@ Array = NDArray[Any]
 Count = Callable[[bytes], object]  # adds bytes to a checksum
 
 FORMAT = 2
-CHUNK = 1 << 24  # bytes that are written, read and hashed at a time
+CHUNK = 1 << 24  # bytes to write, read and hash at a time
 FULL = (errno.ENOSPC, errno.EDQUOT)
-RESUME = "what was saved before is whole: make room, then go on with --resume"
-NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)  # from file systems that cannot sync a folder
+RESUME = "saved files are intact: free some space, then continue with --resume"
+NO_FOLDER_SYNC = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)  # errors of file systems that cannot sync a folder
 
-# Entries beside the tensors. The sum comes last and covers all others, with their names.
+# Entries besides the tensors. The checksum comes last and covers the names and contents of all others.
 _FORMAT, _BFLOAT16, _SUM = "format", "bfloat16", "sha256"
 
 
 class Checkpoints:
-    """The newest checkpoint of a run and the one before: after the first save, one is valid at every instant."""
+    """The newest and the previous checkpoint of a run. After the first save, one of them is valid at any time."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -47,31 +47,31 @@ class Checkpoints:
         self._newest_is_damaged = False
 
     def exist(self) -> bool:
-        """Say whether there is a checkpoint."""
+        """Return whether there is a checkpoint."""
         return self.newest.exists() or self.previous.exists()
 
     def save(self, state: dict[str, Tensor]) -> None:
-        """Write the newest checkpoint; the one that was newest becomes the previous one."""
+        """Write the newest checkpoint. The former newest becomes the previous one."""
         with tells_of_a_full_disk(self.folder):
             with _replacing(self.newest) as file:
                 _write(file, state)
                 _sync(file)
-                # From here to the end of this block there is no newest one; the previous one is valid. A damaged
-                # one must not take the place of the valid one that this run was resumed from.
+                # Until the end of this block there is no newest checkpoint, but a valid previous one. A damaged newest
+                # one must not replace the previous one, from which this run was resumed.
                 if not self._newest_is_damaged and self.newest.exists():
                     self.newest.replace(self.previous)
             self._newest_is_damaged = False
             _sync_folder(self.folder)
 
     def load(self) -> dict[str, Tensor]:
-        """Read the newest checkpoint, or the previous one when that is missing or damaged."""
+        """Read the newest checkpoint, or the previous one if the newest is missing or damaged."""
         try:
             state = load_checkpoint(self.newest)
         except UserError as error:
             if not self.previous.exists():
                 raise
             state = self._load_previous(error)
-        _temporary(self.newest).unlink(missing_ok=True)  # of a run that was killed while it saved
+        _temporary(self.newest).unlink(missing_ok=True)  # left by a run that was killed while saving
         return state
 
     def _load_previous(self, reason: UserError) -> dict[str, Tensor]:
@@ -82,7 +82,7 @@ class Checkpoints:
         self._newest_is_damaged = self.newest.exists()
         what = "damaged" if self._newest_is_damaged else "missing"
         warnings.warn(
-            f"checkpoint '{self.newest}' is {what}; going on from the previous one, '{self.previous}'",
+            f"checkpoint '{self.newest}' is {what}; continuing from the previous one, '{self.previous}'",
             RuntimeWarning,
             stacklevel=3,
         )
@@ -90,7 +90,7 @@ class Checkpoints:
 
 
 def load_checkpoint(path: Path) -> dict[str, Tensor]:
-    """Read one file, or say that it is missing or damaged; nothing of it is returned before its sum was verified."""
+    """Read one file and verify its checksum. Refuse a missing or damaged file."""
     try:
         with zipfile.ZipFile(path) as archive:
             version = _read(archive, _FORMAT).tolist() if f"{_FORMAT}.npy" in archive.namelist() else 0
@@ -108,20 +108,20 @@ def load_checkpoint(path: Path) -> dict[str, Tensor]:
 
 
 def part_of(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the entries under a prefix, without it."""
+    """Return the entries whose names have a prefix, with the prefix removed."""
     return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
 
 def write_text(path: Path, text: str, *, lasting: bool = True) -> None:
-    """Write a small file in one piece: a temporary one, renamed into place.
+    """Write a small file atomically: write a temporary file, then rename it.
 
-    Unless it is `lasting`, do not wait for the disk: a power cut may lose it.
+    `lasting=False` does not wait for the disk: a power cut may lose the file.
     """
     write_bytes(path, text.encode("utf-8"), lasting=lasting)
 
 
 def write_bytes(path: Path, data: bytes, remedy: str = RESUME, *, lasting: bool = True) -> None:
-    """Write a file in one piece; the remedy is what to do when the disk is full."""
+    """Write a file atomically. `remedy` is the advice in the error about a full disk."""
     with tells_of_a_full_disk(path.parent, remedy), _replacing(path) as file:
         file.write(data)
         if lasting:
@@ -130,7 +130,7 @@ def write_bytes(path: Path, data: bytes, remedy: str = RESUME, *, lasting: bool 
 
 @contextlib.contextmanager
 def tells_of_a_full_disk(folder: Path, remedy: str = RESUME) -> Iterator[None]:
-    """Turn the error of a full disk into a line that says which folder is full and what to do."""
+    """Turn the error of a full disk into one line with the folder and a remedy."""
     try:
         yield
     except OSError as error:
@@ -161,8 +161,8 @@ def _sync(file: IO[bytes]) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Bring renames to the disk as well: they are entries of the folder."""
-    if os.name == "nt":  # where a folder cannot be opened
+    """Sync the folder, so that renames reach the disk too."""
+    if os.name == "nt":  # folders cannot be opened there
         return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -175,10 +175,10 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _write(file: IO[bytes], state: dict[str, Tensor]) -> None:
-    """Write the tensors, one at a time from wherever they are, and the sum of what was written."""
+    """Write the tensors, one at a time, and the checksum."""
     assert not {_FORMAT, _BFLOAT16, _SUM} & set(state)
     total = hashlib.sha256()
-    with zipfile.ZipFile(file, "w") as archive:  # not compressed: parameters hardly shrink
+    with zipfile.ZipFile(file, "w") as archive:  # not compressed: parameters barely shrink
         _add(archive, _FORMAT, np.array(FORMAT), total.update)
         for name, value in state.items():
             _add(archive, name, _to_numpy(value), total.update)
@@ -188,7 +188,7 @@ def _write(file: IO[bytes], state: dict[str, Tensor]) -> None:
 
 
 def _add(archive: zipfile.ZipFile, name: str, array: Array, count: Count) -> None:
-    """Write one array as an .npy member, hashing on the way: a large file is not read back for its sum."""
+    """Write one array as an .npy member and hash it on the way, so that the file need not be read back."""
     header = io.BytesIO()
     np.lib.format.write_array_header_1_0(header, np.lib.format.header_data_from_array_1_0(array))
     content = array.reshape(-1).view(np.uint8)
@@ -205,7 +205,7 @@ def _verified(archive: zipfile.ZipFile) -> dict[str, Tensor]:
     names = [name.removesuffix(".npy") for name in archive.namelist() if name != f"{_SUM}.npy"]
     arrays = {name: _read(archive, name, total.update) for name in names}
     if len(arrays) < len(names) or str(_read(archive, _SUM)) != total.hexdigest():
-        raise ValueError("its content does not have the sum that was stored")
+        raise ValueError("its content does not match its checksum")
     del arrays[_FORMAT]
     halves = set(arrays.pop(_BFLOAT16).tolist())
     tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
@@ -213,16 +213,16 @@ def _verified(archive: zipfile.ZipFile) -> dict[str, Tensor]:
 
 
 def _read(archive: zipfile.ZipFile, name: str, count: Count = len) -> Array:
-    """Read one array; its header is held against the member's size, as a damaged one may ask for any memory."""
+    """Read one array. Check its header against the member size: a damaged header may ask for any amount of memory."""
     count(name.encode())
     with archive.open(f"{name}.npy") as member:
         if np.lib.format.read_magic(member) != (1, 0):
-            raise ValueError(f"'{name}' is no array of this format")
+            raise ValueError(f"'{name}' is not an array of this format")
         shape, _, dtype = np.lib.format.read_array_header_1_0(member)
         start = member.tell()
         size = math.prod(shape) * dtype.itemsize
         if dtype.hasobject or start + size != archive.getinfo(f"{name}.npy").file_size:
-            raise ValueError(f"'{name}' has another size than its header says")
+            raise ValueError(f"'{name}' has a different size than its header says")
         member.seek(0)
         count(member.read(start))
         array = np.empty(shape, dtype)
@@ -235,7 +235,7 @@ def _read(archive: zipfile.ZipFile, name: str, count: Count = len) -> Array:
 
 
 def _to_numpy(value: Tensor) -> Array:
-    """Return a tensor's bytes as an array; numpy has no bfloat16, so its bits are kept as whole numbers."""
+    """Return a tensor as a numpy array. numpy has no bfloat16, so its bits become uint16."""
     plain = value.detach().cpu().contiguous()
     array: Array = (plain.view(torch.uint16) if plain.dtype == torch.bfloat16 else plain).numpy()
     return array

@@ -1,4 +1,4 @@
-"""The past, only as deep as the largest delay: ring buffers of what was sent, and sums over a window of it."""
+"""Ring buffers of sent messages, as deep as the largest delay, and sums over a window of them."""
 
 from collections.abc import Iterable, Mapping
 
@@ -10,19 +10,19 @@ from gossamer.shapes import Float, Tensor
 class Ring:
     """The last `depth` values of one [N, d] tensor, by step.
 
-    `where` says how they are kept: as they are ('state'), rounded to half the memory ('bf16'), or in the memory of
-    the host ('host'), from which every value comes back over the bus.
+    `where` says how values are kept: unchanged ('state'), rounded to bfloat16 ('bf16'), or in host memory ('host') and
+    copied back to the device when read.
     """
 
     def __init__(self, depth: int, like: Float[Tensor, "n d"], where: str = "state") -> None:
         self.depth, self.like, self._where = depth, like, where
         self._slots: list[Tensor | None] = [None] * depth
-        self._places: dict[int, Tensor] = {}  # where copies go; a lasting value has no such place
+        self._places: dict[int, Tensor] = {}  # by slot: the buffer for copies; lasting values are not copied
 
     def push(self, step: int, value: Float[Tensor, "n d"], *, lasting: bool = False) -> None:
-        """Store the value of this step over the one that is `depth` steps older.
+        """Store the value of this step in place of the one that is `depth` steps older.
 
-        A lasting value, which nobody will change, is held as it is; any other is copied.
+        A lasting value is never changed later, so it is kept without a copy. Any other value is copied.
         """
         slot = step % self.depth
         if lasting and self._where == "state":
@@ -31,7 +31,7 @@ class Ring:
             self._slots[slot] = self._place(slot).copy_(value, non_blocking=True)
 
     def at(self, step: int) -> Float[Tensor, "n d"]:
-        """Return the value of a step that is still held; steps before the first mean the first."""
+        """Return the value of a step that is still held. Any step before 0 means step 0."""
         held = self._slots[max(step, 0) % self.depth]
         assert held is not None
         return held.to(self.like, non_blocking=True)
@@ -48,7 +48,7 @@ class Ring:
         return self._places[slot]
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return what is held, by place."""
+        """Return the held values, by slot."""
         return {str(slot): held for slot, held in enumerate(self._slots) if held is not None}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
@@ -57,25 +57,25 @@ class Ring:
             raise ValueError(f"its history is deeper than {self.depth}")
         self._slots = [None] * self.depth
         for slot, value in state.items():
-            self._slots[int(slot)] = self._place(int(slot)).copy_(value)  # which refuses another shape
+            self._slots[int(slot)] = self._place(int(slot)).copy_(value)  # copy_ refuses another shape
         if self._where == "state":
-            self._places = {}  # so that what was loaded is given up when it leaves
+            self._places = {}  # so that loaded values are freed when they are replaced
 
 
 class Drift:
-    """sum_{r < age} (x(t - age + r) - x(t - age)) for every age asked for, in O(d) an age and step.
+    """sum_{r < age} (x(t - age + r) - x(t - age)) for every requested age, in O(d) per age and step.
 
-    The sum is carried on by differences alone,
+    The sum is updated with differences only,
 
         drift(t + 1) = drift(t) + (x(t) - x(t - age)) - age (x(t + 1 - age) - x(t - age)),
 
-    so that rounding is small against the drift, not against the states, and is rebuilt from the ring every REBUILD
-    steps, so that it cannot accumulate. When many ages are in use at once (random delays), one walk back through the
-    ring serves them all and nothing is kept.
+    so that the rounding error is relative to the drift, not to the states. It is rebuilt from the ring every REBUILD
+    steps, so that rounding errors cannot accumulate. If many ages are in use at once (random delays), one backward
+    walk through the ring computes all sums, and none is kept.
     """
 
     REBUILD = 256
-    KEPT = 4  # at most this many sums are kept; each costs one [N, d]
+    KEPT = 4  # most sums to keep; each takes one [N, d]
 
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
@@ -84,7 +84,7 @@ class Drift:
         self._slides = 0
 
     def at(self, step: int, ages: Iterable[int]) -> Mapping[int, Float[Tensor, "n d"]]:
-        """Return the drift of each age at this step; the ring holds this step already."""
+        """Return the drift of each age at this step. The ring must hold this step already."""
         wanted = sorted(set(ages))
         known = self._drifts if step == self._step and self._slides < self.REBUILD else {}
         self._slides = self._slides + 1 if known else 0
@@ -94,7 +94,7 @@ class Drift:
         return drifts
 
     def _slide(self, step: int, drifts: dict[int, Tensor]) -> None:
-        """Move the sums on to the next step now, while the ring still holds the states that leave them."""
+        """Advance the sums to the next step now, while the ring still holds the states that they drop."""
         self._drifts = {}
         for age, drift in drifts.items():
             oldest = self.ring.at(step - age)
@@ -103,9 +103,9 @@ class Drift:
         self._step = step + 1
 
     def _walk(self, step: int, ages: list[int]) -> dict[int, Tensor]:
-        """Sum differences from the newest state backwards, keeping the sums at the ages asked for.
+        """Sum differences backwards from the newest state, and keep the sums of the requested ages.
 
-        One state further back, every earlier difference grows by the same amount:
+        With one more state, every difference so far grows by the same amount:
         drift(age) = drift(age - 1) + (age - 1) (x(t - age + 1) - x(t - age)).
         """
         drifts: dict[int, Tensor] = {}
@@ -122,7 +122,7 @@ class Drift:
         return drifts
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the sums, so that a resumed run rounds exactly as an uninterrupted one."""
+        """Return the sums, so that a resumed run rounds exactly like an uninterrupted one."""
         state = {f"sum.{age}": drift for age, drift in self._drifts.items()}
         return {**state, "position": torch.tensor([self._step, self._slides])}
 

@@ -1,4 +1,4 @@
-"""An agent's local optimiser: SGD with momentum and weight decay, and its learning-rate schedule."""
+"""The local optimizer of an agent: SGD with momentum and weight decay, and a learning-rate schedule."""
 
 import dataclasses
 import math
@@ -14,7 +14,7 @@ from gossamer.shapes import Bool, Float, Tensor
 class LocalOptimizer:
     """SGD as torch.optim.SGD defines it, on stacked agents or one tensor.
 
-    u = g + wd x; m = momentum m + u; v = m or Nesterov's.
+    u = g + wd x; m = momentum m + u; v = m, or u + momentum m with Nesterov.
     """
 
     momentum: float = 0.0
@@ -38,13 +38,13 @@ class LocalOptimizer:
     def direction(
         self, g: Float[Tensor, "*shape"], x: Float[Tensor, "*shape"], memory: Float[Tensor, "*shape"] | None
     ) -> tuple[Float[Tensor, "*shape"], Float[Tensor, "*shape"] | None]:
-        """Return the direction v and the new momentum memory (None when there is no momentum)."""
+        """Return the direction v and the new momentum buffer (None without momentum)."""
         u = torch.add(g, x, alpha=self.weight_decay) if self.weight_decay else g
         if self.weight_decay and self.frozen is not None:
             u = u.masked_fill(self.frozen, 0)
         if not self.momentum:
             return u, None
-        # A copy: a recording on a GPU overwrites its gradient at the next step.
+        # A copy: a CUDA graph overwrites its gradient at the next step.
         memory = u.clone() if memory is None else self.momentum * memory + u
         return (u + self.momentum * memory if self.nesterov else memory), memory
 
@@ -53,8 +53,8 @@ class LocalOptimizer:
 class Schedule:
     """The learning rate at each step of a run.
 
-    `text` is 'constant', 'cosine' (down to 0), or 'step:0.5,0.75' (times gamma at half and three quarters of the
-    run; a milestone of 1 or more is an epoch, so 'step:160' drops at epoch 160; 'step:160,gamma=0.2' sets gamma).
+    `text` is 'constant', 'cosine' (down to 0), or 'step:0.5,0.75' (multiply by gamma after 0.5 and 0.75 of the run). A
+    milestone of 1 or more is an epoch: 'step:160' drops at epoch 160. 'step:160,gamma=0.2' sets gamma (default 0.1).
     """
 
     lr: float
@@ -68,7 +68,9 @@ class Schedule:
             raise UserError(f"lr must be positive and finite, got {self.lr}; use for example 0.05")
         if not 0 <= self.warmup_epochs < math.inf:
             raise UserError(f"warmup must be 0 epochs or more, got {self.warmup_epochs}")
-        self.at(math.ceil(self.warmup_epochs * self.steps_per_epoch))  # the text is read after the warmup only
+        self.at(
+            math.ceil(self.warmup_epochs * self.steps_per_epoch)
+        )  # checks the text, which is read only after the warm-up
 
     def at(self, step: int) -> float:
         """Return the learning rate of this step."""

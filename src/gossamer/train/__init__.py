@@ -1,1 +1,1 @@
-"""What a user calls: simulate, compare and tune, in one process or with one process an agent."""
+"""What a user calls: simulate, compare and tune, in one process or with one process per agent."""

@@ -1,4 +1,4 @@
-"""Several algorithms on one task and network, over several seeds."""
+"""Compares algorithms on one task and network, over several seeds."""
 
 import dataclasses
 import itertools
@@ -37,18 +37,18 @@ class Entry:
 
 
 def split_algorithms(text: str) -> list[str]:
-    """Split 'sync,pc-asgd/theta=linear:0,0.5,100' at the commas that a name follows."""
+    """Split 'sync,pc-asgd/theta=linear:0,0.5,100' at those commas that are followed by a name."""
     return [part.strip() for part in re.split(r",\s*(?=[A-Za-z])", text) if part.strip()]
 
 
 def plan(algorithms: list[str], given: dict[str, Any], preset: str | None = None) -> list[Entry]:
-    """Return the settings of each algorithm: preset, then what was given, then the text's own options."""
+    """Return the settings of each algorithm. The options in its text override `given`, which overrides the preset."""
     if not algorithms:
-        raise UserError("there is no algorithm to compare; use for example --algorithms sync,d-asgd,pc-asgd")
+        raise UserError("no algorithm is given; use for example --algorithms sync,d-asgd,pc-asgd")
     repeated = {text for text in algorithms if algorithms.count(text) > 1}
     if repeated:
         raise UserError(f"'{min(repeated)}' is named twice; name each algorithm once, options may differ")
-    load_plugins(given.get("plugin"))  # before their names are looked up
+    load_plugins(given.get("plugin"))  # plugins may define some of the algorithms
     options = {name: value for name, value in given.items() if name not in SETTING_NAMES and name != "options"}
     settings = {name: value for name, value in given.items() if name in SETTING_NAMES}
     used: set[str] = set()
@@ -68,7 +68,7 @@ def plan(algorithms: list[str], given: dict[str, Any], preset: str | None = None
 
 
 def check_all(entries: list[Entry], *, task: Task | None = None, network: Network | None = None) -> None:
-    """Build every run once, so that a mistake in the last one is told before the first one has run."""
+    """Build every run once, so that a mistake in the last run is reported before the first run starts."""
     for entry in entries:
         Training(entry.settings, task=task, network=network)
 
@@ -82,9 +82,9 @@ def run_all(
     task: Task | None = None,
     network: Network | None = None,
 ) -> Iterator[tuple[LabelledRun, Network]]:
-    """Run every algorithm with every seed, into folder/runs if there is a folder.
+    """LabelledRun every algorithm with every seed. With a folder, write the runs into folder/runs.
 
-    `on_run(entry, seed, steps)` gives the step callback; a task or network of the caller's takes the settings' place.
+    `on_run(entry, seed, steps)` returns the step callback. A given task or network replaces that of the settings.
     """
     for entry, seed in itertools.product(entries, seeds):
         training = Training(dataclasses.replace(entry.settings, seed=seed), task=task, network=network)
@@ -93,11 +93,11 @@ def run_all(
             yield LabelledRun(entry.label, seed, result.summary, result.history), training.network
             continue
         path = folder / "runs" / f"{safe_name(entry.label)}-seed{seed}"
-        done = _finished(path, training)
-        if done is not None:
-            yield LabelledRun(entry.label, seed, *done), training.network
+        finished = _finished(path, training)
+        if finished is not None:
+            yield LabelledRun(entry.label, seed, *finished), training.network
             continue
-        shutil.rmtree(path, ignore_errors=True)  # of an interrupted comparison, which this one continues
+        shutil.rmtree(path, ignore_errors=True)  # left by an interrupted comparison, which this one continues
         run_folder = RunFolder.create(path, training.settings, training.network)
         with logged(run_folder, training.settings, []):
             result = training.run(run_folder, on_run(entry, seed, training.steps))
@@ -105,7 +105,7 @@ def run_all(
 
 
 def _finished(path: Path, training: Training) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
-    """Return summary and history of a run that an interrupted comparison has finished with the same settings."""
+    """Return summary and history of a run that finished before with the same settings; None if there is none."""
     if not path.exists():
         return None
     try:
@@ -114,12 +114,12 @@ def _finished(path: Path, training: Training) -> tuple[dict[str, Any], list[dict
         rows = folder.read_rows()
     except (UserError, OSError, ValueError):
         return None
-    whole = summary.get("status") == "finished" and settings.digest() == training.settings.digest()
-    return (summary, rows) if whole and rows else None
+    complete = summary.get("status") == "finished" and settings.digest() == training.settings.digest()
+    return (summary, rows) if complete and rows else None
 
 
 def summarise(runs: list[LabelledRun]) -> list[dict[str, Any]]:
-    """Fold seeds: for each algorithm the mean and standard deviation over seeds."""
+    """Return one row per algorithm: means and standard deviations over seeds."""
     rows = []
     for label in dict.fromkeys(run.label for run in runs):
         summaries = [run.summary for run in runs if run.label == label]
@@ -153,21 +153,21 @@ def _mean_or_none(values: list[float | None]) -> float | None:
 
 
 def write_results(folder: Path, document: dict[str, Any]) -> None:
-    """Write the comparison as results.json, and its table as results.md."""
+    """Write the comparison to results.json, and its table to results.md."""
     text = json.dumps(json.loads(to_json(document)), indent=2, ensure_ascii=False)
     (folder / "results.json").write_text(text + "\n", encoding="utf-8")
     (folder / "results.md").write_text(to_markdown(document), encoding="utf-8")
 
 
 def to_markdown(document: dict[str, Any]) -> str:
-    """Return what `results.json` holds as a page: the setting, and a row an algorithm, the best first."""
+    """Return the content of `results.json` as a page: the settings, and one row per algorithm, the best first."""
     seeds = f"{document['seeds']} seed{'s' if document['seeds'] > 1 else ''}"
     data = "held-out training data" if document.get("validation") else "test data"
     lines = [
         f"# {document['task']} with {document['model']}, {document['network']}, delay {document['delay']}",
         "",
         f"{document['epochs']} epochs, {seeds}: mean ± standard deviation over seeds of the agents' mean accuracy on",
-        f"{data}. *Averaged model*: that of the mean of all agents. *Spread*: mean distance from it.",
+        f"{data}. *Averaged model*: accuracy of the averaged model. *Spread*: mean distance of the agents from it.",
         "",
         f"| {' | '.join(HEADINGS)} |",
         f"|---|{'---:|' * (len(HEADINGS) - 1)}",
@@ -178,7 +178,7 @@ def to_markdown(document: dict[str, Any]) -> str:
 
 
 def cells_of(row: dict[str, Any]) -> tuple[str, ...]:
-    """Return what stands below HEADINGS for one algorithm."""
+    """Return the table cells of one algorithm, in the order of HEADINGS."""
     diverged = f" ({row['diverged']} of {len(row['seeds'])} diverged)" if row["diverged"] else ""
     return (
         row["label"].replace("/", " "),
@@ -192,5 +192,5 @@ def cells_of(row: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _finite(value: float | None, digits: int) -> str:
-    """Return a number, or a dash for what is none: in a file that is null."""
+    """Return the number as text, or a dash if it is not finite or null."""
     return f"{value:.{digits}f}" if value is not None and math.isfinite(value) else "-"

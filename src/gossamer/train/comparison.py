@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison:
-    """Runs side by side; a notebook shows them as a table, the best first.
+    """The runs of a comparison. A notebook shows them as a table, the best first.
 
     Attributes:
-        rows: for each algorithm mean and standard deviation over seeds, as in results.json.
+        rows: one per algorithm, with means and standard deviations over seeds, as in results.json.
         runs: every run, with its summary and its history.
-        network: as the algorithms met it.
+        network: the network, with its clusters and its delay in steps.
     """
 
     rows: list[dict[str, Any]]
@@ -35,8 +35,8 @@ class Comparison:
     network: Network
 
     def plot(self) -> "Figure":
-        """Draw accuracy, loss, the distance between agents and the share of predicting, a line an algorithm."""
-        from gossamer.report.plots import draw_quantities  # matplotlib is slow to import: only when it draws
+        """Draw accuracy, loss, spread and predict share, one line per algorithm."""
+        from gossamer.report.plots import draw_quantities  # slow import: matplotlib
 
         return draw_quantities(self.runs)
 
@@ -66,15 +66,15 @@ def compare(
     progress: bool | str = "auto",
     **settings: Any,
 ) -> Comparison:
-    """Run several algorithms with several seeds in the simulator, and return them side by side.
+    """Run several algorithms with several seeds in the simulator, and compare them.
 
     Args:
-        algorithms: texts such as "pc-asgd/theta=pv", in a list or with commas between them.
+        algorithms: texts such as "pc-asgd/theta=pv", as a list or comma-separated.
         task: a name such as "digits", or a `gm.Task` of your own.
-        network: a text such as "clusters:3,5", or what `gm.network` returned.
-        seeds: how many; the first one is `seed`.
-        out: a folder for the runs, each in one of its own under runs/; a new one.
-        progress: True shows how far the runs are; "auto" does so in a notebook, where a widget fits.
+        network: a text such as "clusters:3,5", or an object from `gm.network`.
+        seeds: the number of seeds; the first one is `seed`.
+        out: a new folder; each run gets its own folder under out/runs.
+        progress: True shows a progress bar; "auto" shows one in a notebook only.
         **settings: any setting of `gossamer compare`, such as lr=0.05 or epochs=5, and options of the algorithms.
     """
     if seeds < 1:
@@ -87,7 +87,7 @@ def compare(
         network if isinstance(network, Network) else None,
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", StabilityWarning)  # the runs themselves will say it
+        warnings.simplefilter("ignore", StabilityWarning)  # each run warns when it starts
         check_all(entries, task=own_task, network=own_network)
     first = entries[0].settings.seed
     runs: list[LabelledRun] = []
@@ -98,19 +98,19 @@ def compare(
             return shown.begin(f"{entry.label}, seed {seed}", steps)
 
         numbers = list(range(first, first + seeds))
-        for run, met in run_all(entries, numbers, folder, on_run, task=own_task, network=own_network):
+        for run, met_network in run_all(entries, numbers, folder, on_run, task=own_task, network=own_network):
             runs.append(run)
-            if shown_network is None or (met.clusters is not None and shown_network.clusters is None):
-                shown_network = met
+            if shown_network is None or (met_network.clusters is not None and shown_network.clusters is None):
+                shown_network = met_network
     assert shown_network is not None
     return Comparison(summarise(runs), runs, shown_network)
 
 
 def _new_folder(out: str | Path | None, log: str | None) -> Path | None:
-    """Return the folder if there is to be one; it must not hold anything yet, nor may logs have no place."""
+    """Return the folder for the runs, or None. Refuse one that is not empty, and `log` without a folder."""
     if out is None:
         if log:
-            raise UserError(f"log='{log}' is written beside the runs' other files; name a folder with out=")
+            raise UserError(f"log='{log}' needs a folder for its files; give one with out=")
         return None
     folder = Path(out)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

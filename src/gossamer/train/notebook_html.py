@@ -1,15 +1,15 @@
-"""Small pieces of HTML for notebooks: no script, no colours of their own for text, so that they suit light and dark."""
+"""Small pieces of HTML for notebooks. No scripts, and no text colours: they work in light and dark themes."""
 
 import math
 from collections.abc import Sequence
 from html import escape
 
-BLUE = "#3b82c4"  # seen on white and on black alike
+BLUE = "#3b82c4"  # visible on white and on black
 _CELL = "text-align:{};padding:2px 10px 2px 0;white-space:nowrap;background:none"
 
 
 def section(*parts: str) -> str:
-    """Put pieces that are HTML already one below the other."""
+    """Return pieces of HTML, one below the other."""
     return f'<div style="font-size:13px;overflow-x:auto">{"".join(parts)}</div>'
 
 
@@ -19,7 +19,7 @@ def line(text: str) -> str:
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[object]], curves: Sequence[str] | None = None) -> str:
-    """Return a table, its first column to the left; `curves` are pictures that are HTML already, one a row."""
+    """Return a table with its first column aligned left. `curves` holds one HTML picture per row."""
     sides = ["left", *("right" for _ in headings[1:])]
     head = "".join(
         f'<th style="{_CELL.format(side)}">{escape(heading)}</th>'
@@ -38,7 +38,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[object]], curves: Seq
 
 
 def sparkline(values: Sequence[float], label: str, width: int = 120, height: int = 24) -> str:
-    """Draw numbers as a line the size of a word; what is not finite is left out."""
+    """Draw numbers as a small line. Non-finite numbers are left out."""
     known = [(place, value) for place, value in enumerate(values) if math.isfinite(value)]
     start = f'<svg width="{width}" height="{height}" role="img" aria-label="{escape(label)}">'
     if len(known) < 2:
@@ -50,7 +50,7 @@ def sparkline(values: Sequence[float], label: str, width: int = 120, height: int
 
 
 def bar(share: float, width: int = 240) -> str:
-    """Draw how much is done, between 0 and 1."""
+    """Draw a progress bar; `share` is between 0 and 1."""
     done = max(0.0, min(1.0, share)) * width
     return (
         f'<svg width="{width}" height="10" role="img" aria-label="{100 * share:.0f} %">'

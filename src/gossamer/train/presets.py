@@ -1,6 +1,6 @@
-"""Readings of the paper, set together. docs/readings.md explains every line.
+"""Presets: sets of readings of the paper. docs/readings.md explains every line.
 
-A preset gives values for settings and algorithm options; whatever the user gives besides wins.
+A preset gives values for settings and algorithm options. Values from the user override them.
 """
 
 from typing import Any
@@ -11,7 +11,7 @@ from gossamer.errors import unknown_name
 from gossamer.run.settings import SETTING_NAMES
 
 PRESETS: dict[str, dict[str, Any]] = {
-    # The recommended readings. They are the defaults of every setting too; a test keeps the two equal.
+    # The recommended readings. They equal the defaults of all settings, which a test checks.
     "default": {
         "theta": 0.3,
         "criterion": "literal",
@@ -38,8 +38,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "momentum": 0.0,
         "weight_decay": 0.0,
     },
-    # As printed, as literally as it can be followed: Algorithm 2 with the criterion's sign as it stands, the
-    # learning rate 0.01 that drops to 0.001 at epoch 160 of 200, batch 128, lambda 1, tau 20.
+    # The paper as printed, as literally as possible: Algorithm 2 with the printed sign of the criterion, learning
+    # rate 0.01 that drops to 0.001 at epoch 160 of 200, batch 128, lambda 1, tau 20.
     "paper": {
         "network": "paper-1",
         "delay": "20",
@@ -57,8 +57,8 @@ PRESETS: dict[str, dict[str, Any]] = {
         "momentum": 0.0,
         "weight_decay": 1e-4,
     },
-    # What the public code does instead: momentum, delays counted in epochs, plain mixing at first (4 epochs, here
-    # of the digits task), a choice for each tensor by cosine from the mixed point, no first-order prediction.
+    # What the public code does instead: momentum, delays in epochs, plain mixing at first (4 epochs of the digits
+    # task), a choice for each tensor by cosine from the mixed point, no first-order prediction.
     "public-code": {
         "theta": "pv",
         "criterion": "public-code",
@@ -76,7 +76,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def preset_values(name: str, algorithm: str) -> dict[str, Any]:
-    """Return a preset's settings, and those of its options that this algorithm has."""
+    """Return the settings of a preset, and those of its options that this algorithm has."""
     if name not in PRESETS:
         raise unknown_name("preset", name, PRESETS)
     known = {*SETTING_NAMES, *describe_options(algorithm_class(algorithm))}

@@ -1,6 +1,6 @@
-"""How far a run is, while it runs: a widget in a notebook, a bar on a terminal (standard error), or nothing.
+"""The progress of a run: a widget in a notebook, a bar on a terminal (standard error), or nothing.
 
-The widget is HTML that a display handle of IPython's replaces: no package beyond the notebook's own, no script.
+The widget is plain HTML, updated through an IPython display handle. It needs no script and no further package.
 """
 
 import contextlib
@@ -19,20 +19,20 @@ from gossamer.train.notebook_html import bar, line, section, sparkline
 if TYPE_CHECKING:
     from gossamer.engine.training import OnStep  # imports torch, which --help does not need
 
-PAUSE = 0.25  # seconds from one picture to the next
+PAUSE = 0.25  # least seconds between two updates of the widget
 err = Console(stderr=True)
 
 
 class Shown(Protocol):
-    """What is told of the runs of a call."""
+    """A display of the progress of one or more runs."""
 
     def begin(self, label: str, steps: int) -> "OnStep | None":
-        """Tell of a run that begins; return what is to be called after each of its steps."""
+        """Begin a run; return the callback for its steps."""
 
 
 @contextlib.contextmanager
 def showing(wanted: bool | str, runs: int = 1) -> Iterator[Shown]:
-    """Show what suits the place: True everywhere, "auto" in a notebook only, False nowhere."""
+    """Show progress: True everywhere, "auto" in a notebook only, False nowhere."""
     if wanted not in (True, False, "auto"):
         raise UserError(f"progress must be True, False or 'auto', got '{wanted}'")
     if wanted and in_notebook():
@@ -49,33 +49,33 @@ def showing(wanted: bool | str, runs: int = 1) -> Iterator[Shown]:
 
 
 def in_notebook() -> bool:
-    """Say whether this is a kernel: IPython on a terminal is none."""
+    """Return whether this is a notebook kernel. IPython on a terminal is not one."""
     ipython = sys.modules.get("IPython")
     return ipython is not None and hasattr(ipython.get_ipython(), "kernel")
 
 
 def both(*callbacks: "OnStep | None") -> "OnStep | None":
-    """Return one callback for all that there are."""
-    there = [callback for callback in callbacks if callback is not None]
-    if len(there) < 2:
-        return there[0] if there else None
+    """Return one callback that calls all given ones; None if there are none."""
+    present = [callback for callback in callbacks if callback is not None]
+    if len(present) < 2:
+        return present[0] if present else None
 
     def on_step(step: int, row: dict[str, Any] | None) -> None:
-        for callback in there:
+        for callback in present:
             callback(step, row)
 
     return on_step
 
 
 class Silent:
-    """Shows nothing."""
+    """No display."""
 
     def begin(self, label: str, steps: int) -> None:
-        """Tell nobody."""
+        """Show nothing."""
 
 
 class Widget:
-    """A bar, the time left, the newest accuracy and loss, and the accuracy so far as a growing line."""
+    """A progress bar, the time left, the newest accuracy and loss, and the accuracy curve so far."""
 
     def __init__(self, runs: int) -> None:
         from IPython.display import HTML, display
@@ -88,7 +88,7 @@ class Widget:
         self._handle = display(HTML(""), display_id=True)
 
     def begin(self, label: str, steps: int) -> "OnStep":
-        """Begin a line of its own for this run."""
+        """Start the display of a new run."""
         self._number += 1
         self._label, self._steps, self._step = label, steps, 0
         self._begun, self._newest, self._accuracy = time.monotonic(), None, []
@@ -104,7 +104,7 @@ class Widget:
             self._draw()
 
     def close(self) -> None:
-        """Leave the last state, without what is no longer true."""
+        """Show the final state, without the time left."""
         self._draw(ended=True)
 
     def _draw(self, *, ended: bool = False) -> None:
@@ -127,7 +127,7 @@ class Widget:
 
 
 def make_progress() -> Progress:
-    """Return bars with a note beside each."""
+    """Return progress bars with a note beside each."""
     return Progress(
         TextColumn("[bold]{task.description}"),
         BarColumn(),
@@ -141,7 +141,7 @@ def make_progress() -> Progress:
 
 
 def step_callback(progress: Progress, bar: TaskID) -> "OnStep":
-    """Return the function that moves a bar, with the newest accuracy beside it."""
+    """Return a callback that advances a bar and shows the newest accuracy beside it."""
 
     def on_step(step: int, row: dict[str, Any] | None) -> None:
         progress.update(bar, completed=step)
@@ -152,7 +152,7 @@ def step_callback(progress: Progress, bar: TaskID) -> "OnStep":
 
 
 class Bars:
-    """A bar for the present run, and one for all of them where there are several."""
+    """A bar for the current run, and one for all runs if there are several."""
 
     def __init__(self, progress: Progress, runs: int) -> None:
         self._progress, self._begun = progress, 0
@@ -160,7 +160,7 @@ class Bars:
         self._bar = progress.add_task("", total=None, note="")
 
     def begin(self, label: str, steps: int) -> "OnStep":
-        """Begin the bar anew."""
+        """Restart the bar for a new run."""
         if self._whole is not None:
             self._progress.update(self._whole, completed=self._begun)
         self._begun += 1

@@ -1,4 +1,4 @@
-"""`gm.simulate`: one training run from Python, with names or objects for each part."""
+"""`gm.simulate`: one training run from Python. Each part is a name or an object."""
 
 import warnings
 from dataclasses import dataclass
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result:
-    """A run; a notebook shows it as a table.
+    """The result of a run. A notebook shows it as a table.
 
     Attributes:
-        summary: what `summary.json` holds: accuracies, loss, disagreement, bytes sent, status and more.
-        history: one row an evaluation, as in `metrics.jsonl`.
-        x: the agents' last parameters, a row each.
-        run_dir: the folder that was written, if any.
-        network: as the agents met it.
+        summary: the content of `summary.json`: accuracies, loss, spread, bytes sent, status and more.
+        history: one row per evaluation, as in `metrics.jsonl`.
+        x: the agents' final parameters, one row per agent.
+        run_dir: the run folder, or None.
+        network: the network, with its clusters and its delay in steps.
     """
 
     summary: Summary
@@ -45,16 +45,16 @@ class Result:
 
     @property
     def accuracy(self) -> list[float | None]:
-        """The last test accuracy of each agent, between 0 and 1."""
+        """The final test accuracy of each agent, between 0 and 1."""
         return self.summary["accuracy_per_agent"]
 
     def as_run(self) -> LabelledRun:
-        """Return the run as reports take it."""
+        """Return the run in the form that reports use."""
         return LabelledRun(self.summary["algorithm"], self.summary["seed"], self.summary, self.history)
 
     def plot(self) -> "Figure":
-        """Draw accuracy, loss, the distance between agents and, where there is one, the share of predicting."""
-        from gossamer.report.plots import draw_quantities  # matplotlib is slow to import: only when it draws
+        """Draw accuracy, loss, spread and, if the rule predicts, the predict share."""
+        from gossamer.report.plots import draw_quantities  # slow import: matplotlib
 
         return draw_quantities([self.as_run()])
 
@@ -98,34 +98,34 @@ def simulate(
 
     Args:
         task: a name such as "digits", or a `gm.Task` of your own.
-        network: a text such as "clusters:3,5", or what `gm.network` returned.
-        algorithm: a text such as "pc-asgd/theta=pv", or what `gm.algorithm` returned.
-        out: a folder to write config.toml, metrics.jsonl, summary.json and checkpoint.npz into.
-        on_step: called after every step with (steps done, the newest row of metrics or None).
-        progress: True shows how far the run is; "auto" does so in a notebook, where a widget fits.
-        **settings: any setting of `gossamer train`, such as lr=0.05, epochs=5, seed=0, batch=16, momentum=0.9; with an
-            algorithm given by name also its options, such as theta="pv".
+        network: a text such as "clusters:3,5", or an object from `gm.network`.
+        algorithm: a text such as "pc-asgd/theta=pv", or an object from `gm.algorithm`.
+        out: a new folder for config.toml, metrics.jsonl, summary.json and checkpoint.npz.
+        on_step: called after every step with (steps done, new row of metrics or None).
+        progress: True shows a progress bar; "auto" shows one in a notebook only.
+        **settings: any setting of `gossamer train`, such as lr=0.05, epochs=5, seed=0, batch=16, momentum=0.9. If the
+            algorithm is a text, also its options, such as theta="pv".
     """
     training = prepare(task, network, algorithm, settings)
     check_log(training.settings.log)
     if training.settings.log and out is None:
-        raise UserError(f"log='{training.settings.log}' is written beside a run's other files; name a folder with out=")
+        raise UserError(f"log='{training.settings.log}' needs a folder for its files; give one with out=")
     folder = RunFolder.create(Path(out), training.settings, training.network) if out is not None else None
     with showing(progress) as shown:
         on_both = both(on_step, shown.begin(training.algorithm.name, training.steps))
         if folder is None:
-            found = training.run(None, on_both)
+            trained = training.run(None, on_both)
         else:
             with logged(folder, training.settings, []):
-                found = training.run(folder, on_both)
-    result = Result(found.summary, found.history, found.x, found.run_dir, training.network)
+                trained = training.run(folder, on_both)
+    result = Result(trained.summary, trained.history, trained.x, trained.run_dir, training.network)
     if result.summary["status"] != "finished":
         warnings.warn(result.summary["status"], RuntimeWarning, stacklevel=2)
     return result
 
 
 def prepare(task: str | Task, network: str | Network, algorithm: str | Algorithm, settings: dict[str, Any]) -> Training:
-    """Return the run; refuse settings that an object which was given has inside."""
+    """Build the run. Refuse settings that belong to a given object."""
     load_plugins(settings.get("plugin"))
     names = names_of(task, network, settings)
     if isinstance(algorithm, str):
@@ -133,7 +133,7 @@ def prepare(task: str | Task, network: str | Network, algorithm: str | Algorithm
         names |= {"algorithm": rule, **options}
     elif not set(settings) <= set(SETTING_NAMES):
         option = min(set(settings) - set(SETTING_NAMES))
-        raise UserError(f"'{option}' is no setting of a run; an option of the algorithm belongs in gm.algorithm(…)")
+        raise UserError(f"'{option}' is not a setting of a run; give options of the algorithm to gm.algorithm(…)")
     return Training(
         make_settings({**names, **settings}),
         task=task if isinstance(task, Task) else None,
@@ -143,11 +143,11 @@ def prepare(task: str | Task, network: str | Network, algorithm: str | Algorithm
 
 
 def names_of(task: str | Task, network: str | Network, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return task and network as settings where they are names; objects must not be set twice."""
+    """Return task and network as settings if they are names. Refuse settings that belong to a given object."""
     inside_network = set(settings) & {"clusters", "delay", *NETWORK_SETTINGS}
     if isinstance(network, Network) and inside_network:
         name = min(inside_network)
-        raise UserError(f"'{name}' is part of the network object that was given; set it in gm.network(…)")
+        raise UserError(f"'{name}' belongs to the given network object; set it in gm.network(…)")
     if isinstance(task, Task) and "model" in settings:
-        raise UserError("'model' is part of the task object that was given; set it in gm.Task(…)")
+        raise UserError("'model' belongs to the given task object; set it in gm.Task(…)")
     return {name: value for name, value in (("task", task), ("network", network)) if isinstance(value, str)}

@@ -1,8 +1,8 @@
-"""A learning rate for each algorithm, found on training data that is held out.
+"""Finds a learning rate for each algorithm on held-out training data.
 
-A common rate is no fair comparison: under delay D-ASGD moves at eta / (1 + tau b), so that it seems slow at a rate that
-suits the others and is stable at one that ruins them. Everything that was tried is kept in a file, from which a
-later search goes on and `gossamer compare --tuned` takes its rates.
+One rate for all is not a fair comparison. Under delay D-ASGD moves at eta / (1 + tau b): it is slow at the best rate of
+the others, and stable at rates where they diverge. All trials are kept in a file. A later search continues the
+file, and `gossamer compare --tuned` reads its rates.
 """
 
 import dataclasses
@@ -24,18 +24,18 @@ from gossamer.state.checkpoint import write_text
 from gossamer.train.compare import Entry
 from gossamer.train.rate_search import DIVERGED, Score, Search
 
-NEVER = 2**40  # an evaluation after so many steps is one at the end
+NEVER = 2**40  # more steps than any run: evaluate at the end only
 
 
 def key_of(entry: Entry) -> str:
-    """Return what a rate belongs to: the algorithm with all its options, however they were given."""
+    """Return the key of a rate: the algorithm with all its options, sorted."""
     options = sorted(entry.settings.options.items())
     return "/".join([entry.settings.algorithm, *(f"{name}={value}" for name, value in options)])
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One run: an algorithm at a rate for some epochs; without accuracy and loss if it diverged."""
+    """One run of the search. Accuracy and loss are None if it diverged."""
 
     label: str
     lr: float
@@ -50,10 +50,10 @@ class Notebook:
     """The file of a search: the settings that all trials share, the trials, and the best rate of each algorithm."""
 
     def __init__(self, path: Path, settings: Settings) -> None:
-        """Open the file, or begin a new one; refuse one that belongs to other settings."""
+        """Open the file, or begin a new one. Refuse a file with other settings."""
         self.path = path
         if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
-            raise UserError(f"cannot write into '{path.parent}'; make that folder or choose another --out")
+            raise UserError(f"cannot write into '{path.parent}'; create that folder or choose another --out")
         self.settings = settings.identity("rate") | {"validation": settings.validation}
         self.trials: list[Trial] = []
         self.best: dict[str, dict[str, Any]] = {}
@@ -64,17 +64,17 @@ class Notebook:
             self.best = document["best"]
 
     def find(self, label: str, lr: float, epochs: int, seed: int) -> Trial | None:
-        """Return a trial that was made before."""
+        """Return an earlier trial; None if there is none."""
         wanted = (label, lr, epochs, seed)
         return next((t for t in self.trials if (t.label, t.lr, t.epochs, t.seed) == wanted), None)
 
     def add(self, trial: Trial) -> None:
-        """Keep a trial."""
+        """Add a trial and write the file."""
         self.trials.append(trial)
         self.write()
 
     def write(self) -> None:
-        """Write the file in one piece."""
+        """Write the file atomically."""
         document = {
             "settings": self.settings,
             "best": self.best,
@@ -85,19 +85,19 @@ class Notebook:
 
 
 def read_notebook(path: Path) -> dict[str, Any]:
-    """Read what `gossamer tune` wrote."""
+    """Read a file that `gossamer tune` wrote."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         _check_document(document)
     except OSError as error:
         raise UserError(f"cannot read '{path}' ({error.strerror}); give a file that gossamer tune wrote") from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise UserError(f"'{path}' is damaged or not written by gossamer tune; give one that is whole") from None
+        raise UserError(f"'{path}' is damaged or not written by gossamer tune; give another file") from None
     return document  # type: ignore[no-any-return]
 
 
 def _check_document(document: dict[str, Any]) -> None:
-    """Raise ValueError, KeyError or TypeError for what `gossamer tune` did not write."""
+    """Raise ValueError, KeyError or TypeError unless `gossamer tune` can have written the document."""
     rates = [found["lr"] for found in document["best"].values()]
     for trial in (Trial(**each) for each in document["trials"]):
         rates.append(trial.lr)
@@ -112,7 +112,7 @@ def _check_document(document: dict[str, Any]) -> None:
 
 
 def check_same(tuned: dict[str, Any], wanted: dict[str, Any], path: Path) -> None:
-    """Refuse rates that were found for another task, network or length of run."""
+    """Refuse rates that were tuned for another task, network or length of run."""
     for name, value in wanted.items():
         if tuned.get(name) != value:
             raise UserError(
@@ -128,7 +128,7 @@ def tune(
     seeds: list[int],
     on_trial: Callable[[str, float, int, int], OnStep | None],
 ) -> dict[str, Any]:
-    """Search the best rate of one algorithm; return it with what it reached, and keep both in the notebook."""
+    """Search the best rate of one algorithm. Return it with its accuracy, and add both to the notebook."""
     key = key_of(entry)
 
     def score(lr: float, epochs: int) -> Score:
@@ -156,9 +156,9 @@ def _trial(
     notebook: Notebook,
     on_trial: Callable[[str, float, int, int], OnStep | None],
 ) -> Trial:
-    known = notebook.find(key_of(entry), lr, epochs, seed)
-    if known is not None:
-        return known
+    earlier = notebook.find(key_of(entry), lr, epochs, seed)
+    if earlier is not None:
+        return earlier
     begun = time.perf_counter()
     training = Training(dataclasses.replace(entry.settings, lr=lr, epochs=epochs, seed=seed, eval_every=NEVER))
     summary = training.run(on_step=on_trial(entry.label, lr, training.steps, seed), first_row=False).summary
@@ -177,14 +177,14 @@ def _trial(
 
 
 def with_tuned_rates(entries: list[Entry], path: Path) -> list[Entry]:
-    """Return the entries with the rates of a file, which must belong to the same settings."""
+    """Return the entries with the learning rates of a file. The settings must be the same."""
     document = read_notebook(path)
     tuned = []
     for entry in entries:
         check_same(document["settings"], entry.settings.identity("rate"), path)
         key = key_of(entry)
         if "lr" in parse_algorithm(entry.label)[1]:
-            raise UserError(f"'{entry.label}' names a learning rate, and those are in '{path}'; leave one out")
+            raise UserError(f"'{entry.label}' names a learning rate, but the rates come from '{path}'; leave one out")
         found = document["best"].get(key)
         if found is None:
             known = ", ".join(document["best"]) or "none yet"

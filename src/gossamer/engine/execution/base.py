@@ -1,4 +1,4 @@
-"""What every way of running N models offers: gradients, losses and outputs of all of them at once."""
+"""The interface of an execution: gradients, losses and outputs of N models at once."""
 
 import contextlib
 from abc import ABC, abstractmethod
@@ -16,19 +16,19 @@ from gossamer.tasks import Task
 
 @dataclass(frozen=True)
 class Setup:
-    """What an execution is made for."""
+    """The parameters of an execution."""
 
     task: Task
-    module: FlatModule  # its own copy: an execution may change it
+    module: FlatModule  # a copy of its own: the execution may change it
     num_agents: int
     device: str
-    dtype: torch.dtype  # of states and gradients
+    dtype: torch.dtype  # data type of states and gradients
     precision: str = "float32"
     compile: bool = False
 
     @property
     def working_dtype(self) -> torch.dtype:
-        """The type in which the model computes."""
+        """The data type in which the model computes."""
         return torch.bfloat16 if self.precision == "bf16" else self.dtype
 
 
@@ -38,10 +38,12 @@ def buffers_of(module: nn.Module, num_agents: int) -> dict[str, Tensor]:
 
 
 class Execution(ABC):
-    """N models with the parameters x [N, d]. `buffers` holds what else each keeps, [N, *shape] by name."""
+    """N models with the parameters x [N, d]. `buffers` holds their buffers, [N, *shape] by name."""
 
     name: ClassVar[str]
-    running: nn.Module  # the module whose layers run: settings of theirs, such as a momentum, count for all agents
+    running: (
+        nn.Module
+    )  # the module that runs; a setting of a layer, such as BatchNorm's momentum, applies to all agents
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
@@ -53,7 +55,7 @@ class Execution(ABC):
     def gradient(
         self, x: Float[Tensor, "n d"], inputs: Tensor, targets: Tensor
     ) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
-        """Return each agent's gradient and loss on its batch, in training mode: running statistics move."""
+        """Return each agent's gradient and loss on its batch, in training mode. This updates running statistics."""
         with self._arithmetic():
             g, loss = self._gradient(x, inputs, targets)
         return (g.masked_fill(self._frozen, 0) if self._any_frozen else g), loss
@@ -63,7 +65,7 @@ class Execution(ABC):
         """Return gradients and losses."""
 
     def outputs(self, x: Float[Tensor, "n d"], inputs: Tensor, *, training: bool = False) -> Tensor:
-        """Return each agent's outputs on its inputs, without gradients; in evaluation mode unless told otherwise."""
+        """Return each agent's outputs on its inputs, without gradients; by default in evaluation mode."""
         with self._arithmetic(), torch.no_grad():
             return self._outputs(x, inputs, training=training).to(self.setup.dtype)
 
@@ -73,11 +75,11 @@ class Execution(ABC):
 
     @contextlib.contextmanager
     def _arithmetic(self) -> Iterator[None]:
-        """Let the models, and nothing but them, multiply in less than float32 where that was asked for."""
+        """Within the context, multiply with the precision of the settings. It applies to the models only."""
         before, cudnn_before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-        less = self.setup.precision != "float32"
-        torch.set_float32_matmul_precision("high" if less else "highest")
-        torch.backends.cudnn.allow_tf32 = less
+        reduced = self.setup.precision != "float32"
+        torch.set_float32_matmul_precision("high" if reduced else "highest")
+        torch.backends.cudnn.allow_tf32 = reduced
         try:
             yield
         finally:

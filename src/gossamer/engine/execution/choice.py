@@ -1,4 +1,4 @@
-"""Which execution a run takes: the one that was asked for, or on a CPU the one that measures fastest."""
+"""Makes an execution by name, or measures which one is fastest."""
 
 import copy
 import time
@@ -16,20 +16,20 @@ from gossamer.shapes import Tensor
 EXECUTIONS: dict[str, type[Execution]] = {
     execution.name: execution for execution in (StackedExecution, VmapExecution, LoopExecution)
 }
-MARGIN = 1.2  # by which another execution must beat the stacked one: a near tie should not change with the weather
-PATIENCE = 10  # seconds after which a first call, which also sets things up, is not repeated
-LARGEST_BATCH = 16  # examples of an agent that a measurement takes
+MARGIN = 1.2  # another execution must be this much faster than stacked, so that noise does not decide a near tie
+PATIENCE = 10  # seconds; a first call, which includes the set-up, is not repeated if it takes longer
+LARGEST_BATCH = 16  # most examples per agent in a measurement
 
 
 def make_execution(name: str, setup: Setup) -> Execution:
-    """Make an execution, with a copy of the module for itself."""
+    """Make an execution with its own copy of the module."""
     return EXECUTIONS[name](replace(setup, module=copy.deepcopy(setup.module)))
 
 
 def choose_execution(setup: Setup, inputs: Tensor, targets: Tensor) -> tuple[str, dict[str, float]]:
-    """Return the fastest execution for these examples, and the seconds that a gradient takes with each.
+    """Return the fastest execution for these examples, and the seconds per gradient of each execution.
 
-    One that cannot run the model at all is left out.
+    An execution that cannot run the model is left out.
     """
     inputs, targets = inputs[:, :LARGEST_BATCH], targets[:, :LARGEST_BATCH]
     seconds: dict[str, float] = {}
@@ -46,7 +46,7 @@ def choose_execution(setup: Setup, inputs: Tensor, targets: Tensor) -> tuple[str
 
 
 def _measure(execution: Execution, inputs: Tensor, targets: Tensor) -> float:
-    """Return the best of a few timings, without the first call, which sets things up."""
+    """Return the best of a few timings. The first call, which includes the set-up, does not count."""
     x = execution.setup.module.initial().to(execution.parameters).repeat(len(inputs), 1)
 
     def run() -> None:
@@ -63,6 +63,6 @@ def _measure(execution: Execution, inputs: Tensor, targets: Tensor) -> float:
 
 def _timed(run: Callable[[], None]) -> float:
     before = time.perf_counter()
-    with torch.random.fork_rng(devices=[]):  # dropout must not move the run's own draws
+    with torch.random.fork_rng(devices=[]):  # dropout here must not shift the draws of the run
         run()
     return time.perf_counter() - before

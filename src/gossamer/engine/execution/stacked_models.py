@@ -10,7 +10,7 @@ from gossamer.shapes import Float, Tensor
 
 
 class StackedExecution(Execution):
-    """The parameters of the stacked network are views of one [N, d] tensor, so that a state is set by one copy."""
+    """All agents in one stacked network. Its parameters are views of one [N, d] tensor: one copy sets a state."""
 
     name = "stacked"
 
@@ -40,7 +40,7 @@ class StackedExecution(Execution):
         return losses.detach(), *gradients
 
     def _fuse(self, inputs: Tensor, targets: Tensor) -> Callable[..., tuple[Tensor, ...]]:
-        """Record the operations of a step, backward pass and all, and let torch.compile fuse them."""
+        """Trace the forward and backward pass of a step, and compile it with torch.compile."""
         from torch.fx.experimental.proxy_tensor import make_fx
 
         held = [*self._leaves, *self.buffers.values()]
@@ -50,7 +50,7 @@ class StackedExecution(Execution):
             return self._forward_backward(inputs, targets)
 
         devices = [inputs.device] if inputs.is_cuda else []
-        # The kernels would run, but leave no trace; and what dropout draws here must not move its later draws.
+        # Tracing does not see the fused kernels, so they are off. Dropout here must not shift the draws of the run.
         with kernels.switched_off(), torch.random.fork_rng(devices=devices):
             graph = make_fx(step)(held, inputs, targets)
         for tensor, value in zip(held, before, strict=True):
@@ -65,7 +65,7 @@ class StackedExecution(Execution):
         return outputs
 
     def _set(self, x: Float[Tensor, "n d"]) -> None:
-        """Give the network its parameters: by a copy to a fixed place where steps are recorded, else where they are."""
+        """Set the parameters: on a GPU copy them to the recorded address, on a CPU bind them without a copy."""
         if x is self._bound:
             return
         if x.is_cuda:

@@ -14,7 +14,7 @@ Buffers = dict[str, Tensor]
 
 
 class _OneModule(Execution):
-    """The module runs with the parameters and buffers of one agent after the other."""
+    """One module, run with the parameters and buffers of each agent."""
 
     def __init__(self, setup: Setup) -> None:
         super().__init__(setup)
@@ -24,7 +24,7 @@ class _OneModule(Execution):
 
 
 class LoopExecution(_OneModule):
-    """A Python loop over agents: what other libraries do, and the baseline for all other executions."""
+    """A Python loop over agents, as in other libraries: the baseline of the other executions."""
 
     name = "loop"
 
@@ -43,7 +43,7 @@ class LoopExecution(_OneModule):
         return torch.stack([self._run(agent, flat, inputs[agent]) for agent, flat in enumerate(x)])
 
     def _run(self, agent: int, flat: Tensor, inputs: Tensor) -> Tensor:
-        held = {name: buffer[agent] for name, buffer in self.buffers.items()}  # views, which most models move
+        held = {name: buffer[agent] for name, buffer in self.buffers.items()}  # views; most models update them in place
         given = dict(held)
         output = self.setup.module(flat.to(self.setup.working_dtype), inputs, given)
         for name, buffer in given.items():
@@ -53,7 +53,7 @@ class LoopExecution(_OneModule):
 
 
 class VmapExecution(_OneModule):
-    """torch.func.vmap over the rows of [N, d]: less to set up than stacking, and as fast for tiny models."""
+    """torch.func.vmap over the rows of [N, d]: a shorter set-up than stacking, and as fast for tiny models."""
 
     name = "vmap"
 
@@ -66,16 +66,18 @@ class VmapExecution(_OneModule):
             return self.loss(outputs, targets), moved
 
         def run(flat: Tensor, buffers: Buffers, inputs: Tensor) -> tuple[Tensor, Buffers]:
-            moved = {name: buffer.clone() for name, buffer in buffers.items()}  # a transform's inputs are fixed
+            moved = {
+                name: buffer.clone() for name, buffer in buffers.items()
+            }  # inputs of a transform cannot be changed in place
             return module(flat.to(setup.working_dtype), inputs, moved), moved
 
-        # Dropout, if the model has any, draws a mask of its own for each agent.
+        # Dropout draws a different mask for each agent.
         self._gradient_and_loss = torch.func.vmap(torch.func.grad_and_value(loss, has_aux=True), randomness="different")
         self._run = torch.func.vmap(run, randomness="different")
 
     def _gradient(self, x: Float[Tensor, "n d"], inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         self.running.train()
-        with self._in_one_line():
+        with self._vmap_errors():
             gradient, (loss, moved) = self._gradient_and_loss(x, self.buffers, inputs, targets)
         self._keep(moved)
         return gradient, loss
@@ -83,15 +85,15 @@ class VmapExecution(_OneModule):
     def _outputs(self, x: Float[Tensor, "n d"], inputs: Tensor, *, training: bool) -> Tensor:
         self.running.train(training)
         outputs: Tensor
-        with self._in_one_line():
+        with self._vmap_errors():
             outputs, moved = self._run(x, self.buffers, inputs)
         if training:
             self._keep(moved)
         return outputs
 
     @contextlib.contextmanager
-    def _in_one_line(self) -> Iterator[None]:
-        """Say what to do with a model that vmap cannot run."""
+    def _vmap_errors(self) -> Iterator[None]:
+        """Turn vmap's error about a model that it cannot run into one line with a remedy."""
         try:
             yield
         except RuntimeError as error:

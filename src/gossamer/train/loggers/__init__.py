@@ -1,4 +1,4 @@
-"""`--log csv,tensorboard,wandb`: copies each row of metrics.jsonl. A logger that fails never stops the run."""
+"""`--log csv,tensorboard,wandb`: loggers copy each row of metrics.jsonl. A failing logger never stops the run."""
 
 import contextlib
 import importlib.util
@@ -14,13 +14,13 @@ __all__ = ["LOGGERS", "check_log", "logged"]
 
 
 class Logger(Protocol):
-    """Made from a folder, the run's settings and the rows of an earlier part of it."""
+    """A logger. It is made from the run folder, the settings and the rows of an earlier part of the run."""
 
     def on_row(self, row: dict[str, Any]) -> None:
-        """Take a row that metrics.jsonl has."""
+        """Log a row of metrics.jsonl."""
 
     def close(self, summary: dict[str, Any] | None) -> None:
-        """End; without a summary when the run broke off."""
+        """End the log. The summary is None if the run failed."""
 
 
 Make = Callable[[RunFolder, Settings, Sequence[dict[str, Any]]], Logger]
@@ -33,13 +33,13 @@ def _csv() -> Make:
 
 
 def _tensorboard() -> Make:
-    from gossamer.train.loggers.tensorboard import TensorboardLogger  # slow to import, and not always there
+    from gossamer.train.loggers.tensorboard import TensorboardLogger  # slow import, optional package
 
     return TensorboardLogger
 
 
 def _wandb() -> Make:
-    from gossamer.train.loggers.weights_and_biases import WandbLogger  # the same
+    from gossamer.train.loggers.weights_and_biases import WandbLogger  # slow import, optional package
 
     return WandbLogger
 
@@ -48,7 +48,7 @@ LOGGERS: dict[str, Callable[[], Make]] = {"csv": _csv, "tensorboard": _tensorboa
 
 
 def check_log(text: str | None) -> list[str]:
-    """Return the loggers of 'csv,wandb', or say which is unknown or lacks its package; before anything is trained."""
+    """Return the loggers of 'csv,wandb'. Refuse an unknown one, or one whose package is missing, before training."""
     names = list(dict.fromkeys(part.strip() for part in (text or "").split(",") if part.strip()))
     for name in names:
         if name not in LOGGERS:
@@ -60,11 +60,11 @@ def check_log(text: str | None) -> list[str]:
 
 @contextlib.contextmanager
 def logged(folder: RunFolder, settings: Settings, rows: Sequence[dict[str, Any]]) -> Iterator[None]:
-    """Within the context every row that the folder takes goes to the loggers that the settings name.
+    """Within the context, pass every new row of the folder to the loggers of the settings.
 
-    `rows` are those of an earlier part of the run. The loggers get the folder's summary at the end.
+    `rows` are the rows of an earlier part of the run. At the end the loggers get the summary.
     """
-    loggers = [_Contained(name, folder, settings, rows) for name in check_log(settings.log)]
+    loggers = [_GuardedLogger(name, folder, settings, rows) for name in check_log(settings.log)]
     folder.listeners += [logger.on_row for logger in loggers]
     summary = None
     try:
@@ -76,35 +76,35 @@ def logged(folder: RunFolder, settings: Settings, rows: Sequence[dict[str, Any]]
             logger.close(summary)
 
 
-class _Contained:
-    """A logger that cannot harm the run: the first thing that goes wrong is told in a line, and it is left alone."""
+class _GuardedLogger:
+    """Wraps a logger so that it cannot stop the run. At its first error, warn once and drop the logger."""
 
     def __init__(self, name: str, folder: RunFolder, settings: Settings, rows: Sequence[dict[str, Any]]) -> None:
         self._name = name
         self._logger: Logger | None = None
         self._last = int(rows[-1]["step"]) if rows else -1
-        with self._told():
+        with self._guarded():
             self._logger = LOGGERS[name]()(folder, settings, rows)
 
     def on_row(self, row: dict[str, Any]) -> None:
-        """Pass a row on unless one of its step was there before, as when agents' rows are gathered once more."""
+        """Log a row, unless its step is logged already: rows of agents may be merged again after a restart."""
         if self._logger is not None and row["step"] > self._last:
             self._last = row["step"]
-            with self._told():
+            with self._guarded():
                 self._logger.on_row(row)
 
     def close(self, summary: dict[str, Any] | None) -> None:
-        """Close it."""
+        """Close the logger."""
         if self._logger is not None:
-            with self._told():
+            with self._guarded():
                 self._logger.close(summary)
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _guarded(self) -> Iterator[None]:
         try:
             yield
         except Exception as error:
             self._logger = None
-            said = " ".join(f"{type(error).__name__}: {error}".split())
-            message = f"--log {self._name} has failed and is left out ({said:.200}); metrics.jsonl has every row"
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            message = f"--log {self._name} failed and is switched off ({reason:.200}); metrics.jsonl has every row"
             warnings.warn(message, RuntimeWarning, stacklevel=2)

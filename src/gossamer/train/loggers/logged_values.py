@@ -1,4 +1,4 @@
-"""A row of metrics and a run's settings as the plain values that loggers take."""
+"""Converts a row of metrics and the settings of a run to the plain values that loggers take."""
 
 import dataclasses
 import math
@@ -11,9 +11,9 @@ Flat = dict[tuple[str, ...], float]
 
 
 def flatten(row: Mapping[str, Any], *, agents: bool = True) -> Flat:
-    """Return the row's numbers: a list gives its mean, and one for each agent unless those are not wanted.
+    """Return the numbers of a row. A list gives its mean and, with `agents`, one number per agent.
 
-    What is not finite or not known is left out, and so is text. Of a matrix an agent's number is the mean of its row.
+    Text, None and non-finite numbers are left out. For a matrix, an agent's number is the mean of its row.
     """
     found: Flat = {}
     for name, value in row.items():
@@ -32,7 +32,7 @@ def _known(number: float) -> bool:
 
 
 def _mean(value: Any) -> float:
-    """Return a number as it is, the mean of those in a list, and NaN for what has none."""
+    """Return a number itself, the mean of a list, and NaN for anything without numbers."""
     numbers = _numbers(value)
     return math.fsum(numbers) / len(numbers) if numbers and all(map(math.isfinite, numbers)) else math.nan
 
@@ -43,10 +43,10 @@ def _numbers(value: Any) -> list[float]:
     return [float(value)] if isinstance(value, int | float) else []
 
 
-MOST_AGENTS = 64  # of whom each has a curve; of more there is the mean
+MOST_AGENTS = 64  # most agents with a curve each; with more, only the mean is logged
 
 
 def plain_settings(settings: Settings) -> dict[str, str | int | float | bool]:
-    """Return settings and the algorithm's options side by side; what is None is left out."""
+    """Return settings and options of the algorithm in one dict, without values of None."""
     values = {**dataclasses.asdict(settings), **settings.options}
     return {name: value for name, value in values.items() if isinstance(value, str | int | float | bool)}

@@ -1,4 +1,4 @@
-"""metrics.csv: one line an evaluation, one column a number."""
+"""metrics.csv: one line per evaluation, one column per number."""
 
 import csv
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from gossamer.train.loggers.logged_values import flatten
 
 
 class CsvLogger:
-    """Writes RUN/metrics.csv beside metrics.jsonl; what an earlier part of the run has measured comes first."""
+    """Writes RUN/metrics.csv. It begins with the rows of an earlier part of the run."""
 
     def __init__(self, folder: RunFolder, settings: Settings, rows: Sequence[dict[str, Any]]) -> None:
         self._path: Path = folder.path / "metrics.csv"
@@ -19,7 +19,7 @@ class CsvLogger:
         self._write(rows)
 
     def on_row(self, row: dict[str, Any]) -> None:
-        """Add a line; a number that no row had before, such as a predict share, needs a column, so all is rewritten."""
+        """Add a line. A new number, such as the first predict share, needs a new column: then rewrite the file."""
         line = _line(row)
         self._lines.append(line)
         if set(line) <= set(self._columns):
@@ -29,7 +29,7 @@ class CsvLogger:
             self._rewrite()
 
     def close(self, summary: dict[str, Any] | None) -> None:
-        """Leave a file that agrees with metrics.jsonl, however that came about."""
+        """Rewrite the file from metrics.jsonl, so that the two agree."""
         self._write(self._folder.read_rows())
 
     def _write(self, rows: Sequence[dict[str, Any]]) -> None:
@@ -38,7 +38,7 @@ class CsvLogger:
         self._rewrite()
 
     def _rewrite(self) -> None:
-        # The last row comes first: it has the columns that are missing before the first message.
+        # Take columns from the last row first: rows before the first message lack some.
         self._columns = list(dict.fromkeys(name for line in reversed(self._lines) for name in line))
         with self._path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, self._columns)

@@ -14,14 +14,14 @@ from gossamer.run.settings import Settings
 from gossamer.state.checkpoint import write_text
 from gossamer.train.loggers.logged_values import MOST_AGENTS, flatten, plain_settings
 
-PROJECT = "gossamer"  # unless WANDB_PROJECT says another
+PROJECT = "gossamer"  # the default; WANDB_PROJECT overrides it
 
 
 class WandbLogger:
-    """Logs to a run whose name is its folder's; RUN/wandb.json has its id, by which a resumed run goes on in it."""
+    """Logs to a run named like its folder. RUN/wandb.json keeps its id, so that a resumed run continues it."""
 
     def __init__(self, folder: RunFolder, settings: Settings, rows: Sequence[dict[str, Any]]) -> None:
-        quiet = os.environ.get("WANDB_MODE", "online") != "online"  # online it says where to look
+        quiet = os.environ.get("WANDB_MODE", "online") != "online"  # online, wandb prints the address of the run
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
             name=folder.path.name,
@@ -39,7 +39,7 @@ class WandbLogger:
         self._run.log(values, step=int(row["step"]))
 
     def close(self, summary: dict[str, Any] | None) -> None:
-        """Add the summary, and wait until all has been handed over."""
+        """Add the summary, and wait until everything is uploaded."""
         for name, value in (summary or {}).items():
             if isinstance(value, str | int | float):
                 self._run.summary[name] = value
@@ -47,10 +47,10 @@ class WandbLogger:
 
 
 def _id_of(path: Path) -> str:
-    """Return the id that was kept, or a new one, which is kept."""
+    """Return the stored id, or store and return a new one."""
     try:
         return str(json.loads(path.read_text(encoding="utf-8"))["id"])
     except (OSError, ValueError, KeyError, TypeError):
-        made = secrets.token_hex(4)
-        write_text(path, json.dumps({"id": made}) + "\n")
-        return made
+        new = secrets.token_hex(4)
+        write_text(path, json.dumps({"id": new}) + "\n")
+        return new
