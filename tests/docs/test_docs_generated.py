@@ -14,7 +14,7 @@ import pytest
 
 import gossamer as gm
 from gossamer.paper.atlas import charts_of
-from gossamer.paper.recipe import make_section
+from gossamer.paper.findings import make_section
 from gossamer.paper.recipes import RECIPES
 from gossamer.paper.recommended import LIMITS, MATCHED, OURS, losses
 from gossamer.paper.scales import SCALES

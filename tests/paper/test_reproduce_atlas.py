@@ -6,12 +6,12 @@ from gossamer.algorithms import algorithm_names
 from gossamer.paper.atlas import atlas_sentence, atlas_tables, charts_of, nearest_table
 from gossamer.paper.atlas_view import draw_atlas
 from gossamer.paper.cells import key_of
+from gossamer.paper.findings import Section
 from gossamer.paper.outcomes import Outcome
-from gossamer.paper.overview import to_summary
-from gossamer.paper.pages import to_page
-from gossamer.paper.recipe import Section
+from gossamer.paper.paper_result import to_page
 from gossamer.paper.recipes import RECIPES
 from gossamer.paper.scales import SCALES
+from gossamer.paper.summary import to_summary
 from reproducing import cells_of, record
 
 QUICK, RECIPE = SCALES["quick"], RECIPES["delay-atlas"]

@@ -6,15 +6,15 @@ import pytest
 
 from gossamer.paper import toy_page
 from gossamer.paper.figures import draw
+from gossamer.paper.findings import leading, make_section, sections_of
 from gossamer.paper.judge import judge
 from gossamer.paper.outcomes import USUAL_SPREAD, Outcome
-from gossamer.paper.overview import write_summary
-from gossamer.paper.pages import write_page
-from gossamer.paper.printed import FIRST
-from gossamer.paper.recipe import leading, make_section, sections_of
+from gossamer.paper.paper_result import write_page
+from gossamer.paper.paper_tables import FIRST
 from gossamer.paper.recipes import RECIPES
 from gossamer.paper.scales import SCALES
 from gossamer.paper.store import Store, read_records
+from gossamer.paper.summary import write_summary
 from gossamer.paper.table_1 import to_table_1
 from gossamer.paper.toy import run_toy
 from gossamer.paper.verdict import FAILS, HOLDS, OPEN, ORDER

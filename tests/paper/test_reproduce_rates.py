@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gossamer.paper.cells import Cell
-from gossamer.paper.pages import to_page
+from gossamer.paper.findings import make_section
+from gossamer.paper.paper_result import to_page
 from gossamer.paper.rates import STEPS, Missing, Rates
-from gossamer.paper.recipe import make_section
 from gossamer.paper.recipes import RECIPES
 from gossamer.paper.scales import SCALES, Setting, at_length, settings_for
 from gossamer.paper.store import Store

@@ -4,12 +4,11 @@ import dataclasses
 
 import pytest
 
+from gossamer.paper.findings import Section
 from gossamer.paper.judge import judge
 from gossamer.paper.losses_view import draw_losses
 from gossamer.paper.outcomes import Outcome
-from gossamer.paper.overview import to_summary
-from gossamer.paper.pages import to_page
-from gossamer.paper.recipe import Section
+from gossamer.paper.paper_result import to_page
 from gossamer.paper.recipes import RECIPES
 from gossamer.paper.recommended import (
     AT_THE_CEILINGS_RATE,
@@ -22,6 +21,7 @@ from gossamer.paper.recommended import (
     recommended_table,
 )
 from gossamer.paper.scales import SCALES
+from gossamer.paper.summary import to_summary
 from reproducing import record
 
 QUICK, RECIPE = SCALES["quick"], RECIPES["recommended"]

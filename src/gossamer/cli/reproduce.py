@@ -16,9 +16,9 @@ from gossamer.engine.training import OnStep
 from gossamer.errors import UserError, unknown_name
 from gossamer.paper.campaign import Campaign, unique
 from gossamer.paper.cells import chosen
+from gossamer.paper.findings import Recipe
 from gossamer.paper.make_run import Stopped
-from gossamer.paper.pages import make_folder, verdicts_of, write_pages
-from gossamer.paper.recipe import Recipe
+from gossamer.paper.paper_result import make_folder, verdicts_of, write_pages
 from gossamer.paper.recipes import RECIPES, cells_for, find_recipes
 from gossamer.paper.scales import PROTOCOLS, SCALES
 from gossamer.paper.store import Store

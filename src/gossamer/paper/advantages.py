@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from gossamer.paper.figures import PAPER, PAPER_LOOK, PROTOCOL_LOOK, add_legend
+from gossamer.paper.findings import Section, leading
 from gossamer.paper.looks import Look
 from gossamer.paper.outcomes import Outcome
-from gossamer.paper.printed import Reported
-from gossamer.paper.recipe import Section, leading
+from gossamer.paper.paper_tables import Reported
 from gossamer.report.style import DPI, GREY, styled
 
 Advantages = dict[str, dict[str, tuple[float, float]]]  # by row and source: points, and their standard deviation

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gossamer.algorithms import algorithm_class, parse_algorithm
+from gossamer.paper.findings import Section, number_in
 from gossamer.paper.outcomes import Outcome
-from gossamer.paper.recipe import Section, number_in
 
 SYNCHRONOUS = "sync"
 TOLD = (20, 100)  # delays of the sentence

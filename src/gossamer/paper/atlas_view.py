@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from gossamer.paper.atlas import Chart, charts_of
-from gossamer.paper.recipe import Section
+from gossamer.paper.findings import Section
 from gossamer.report.style import DPI
 
 COLOURS_BY_HEIGHT = "viridis"  # even in brightness, for the colour-blind too

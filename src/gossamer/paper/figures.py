@@ -9,11 +9,11 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from gossamer.paper.atlas_view import draw_atlas
+from gossamer.paper.findings import Section, number_in
 from gossamer.paper.looks import Look, look_of
 from gossamer.paper.losses_view import draw_losses
 from gossamer.paper.outcomes import Outcome
-from gossamer.paper.printed import CHOICE_SHARES
-from gossamer.paper.recipe import Section, number_in
+from gossamer.paper.paper_tables import CHOICE_SHARES
 from gossamer.paper.recipes import SYNCHRONOUS
 from gossamer.report.style import COLOURS, DASHES, DPI, GREY, styled
 

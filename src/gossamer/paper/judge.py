@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from gossamer.paper.atlas import atlas_sentence
-from gossamer.paper.recipe import Recipe, Section
+from gossamer.paper.findings import Recipe, Section
 from gossamer.paper.recommended import judge_recommended
 from gossamer.paper.verdict import Verdict, counted, judge_choice, judge_claims, judge_time, seeds_note
 

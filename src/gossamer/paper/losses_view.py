@@ -6,8 +6,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from gossamer.paper.findings import Section
 from gossamer.paper.looks import look_of
-from gossamer.paper.recipe import Section
 from gossamer.paper.recommended import losses_by_row
 from gossamer.report.style import DPI, GREY
 

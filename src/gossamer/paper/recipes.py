@@ -5,9 +5,9 @@ import itertools
 
 from gossamer.algorithms import algorithm_names, parse_algorithm
 from gossamer.errors import unknown_name
-from gossamer.paper import printed
+from gossamer.paper import paper_tables as printed
 from gossamer.paper.cells import BEYOND, CEILING, FAMILY, Cell, has_case, make_cell
-from gossamer.paper.recipe import Claim, Recipe, beats
+from gossamer.paper.findings import Claim, Recipe, beats
 from gossamer.paper.recommended import PARTS, recommended_cells
 from gossamer.paper.scales import FIRST_PART, SCALES, Scale, Setting, skewed_trial, trial_settings
 

@@ -11,7 +11,7 @@ import statistics
 from dataclasses import dataclass
 
 from gossamer.paper.cells import CEILING, Cell, make_cell
-from gossamer.paper.recipe import Section
+from gossamer.paper.findings import Section
 from gossamer.paper.scales import DEEP, FIRST_MODEL, Scale, Setting, at_length
 from gossamer.paper.verdict import FAILS, HOLDS, OPEN, Verdict, counted
 

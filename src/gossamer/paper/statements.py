@@ -4,7 +4,7 @@ import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gossamer.paper.recipe import Claim, Section
+from gossamer.paper.findings import Claim, Section
 from gossamer.paper.verdict import FAILS, HOLDS, Judged, judged_claims
 
 LEGEND = (

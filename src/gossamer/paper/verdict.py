@@ -9,9 +9,9 @@ import statistics
 from dataclasses import dataclass
 
 from gossamer.paper.cells import CEILING
+from gossamer.paper.findings import Claim, Section
 from gossamer.paper.outcomes import USUAL_SPREAD, Outcome
-from gossamer.paper.printed import CHOICE_SHARES, EXTRA_TIME
-from gossamer.paper.recipe import Claim, Section
+from gossamer.paper.paper_tables import CHOICE_SHARES, EXTRA_TIME
 
 HOLDS, ORDER, FAILS, OPEN = "holds", "holds in order but not in size", "does not hold", "not run"
 NEAR_SHARE, NEAR_TIME = 0.05, 0.05

@@ -7,7 +7,7 @@ from typing import Any
 
 from gossamer.paper.cells import Cell
 from gossamer.paper.outcomes import Outcome
-from gossamer.paper.printed import Place, Reported
+from gossamer.paper.paper_tables import Place, Reported
 from gossamer.paper.rates import Rates
 from gossamer.paper.scales import PROTOCOLS, SCALES, Scale
 from gossamer.paper.store import Record, Store

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from gossamer.paper.atlas import nearest_table
 from gossamer.paper.cells import CEILING
+from gossamer.paper.findings import Section, leading, sections_of
 from gossamer.paper.judge import has_verdict, judge, notes_on, sentence_of
-from gossamer.paper.printed import FIRST
-from gossamer.paper.recipe import Section, leading, sections_of
+from gossamer.paper.paper_tables import FIRST
 from gossamer.paper.recipes import RECIPES
 from gossamer.paper.recommended import recommended_table
 from gossamer.paper.statements import LEGEND, find_statements, to_table

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from gossamer.errors import UserError
 from gossamer.paper.atlas import atlas_tables
+from gossamer.paper.findings import Recipe, Section, leading, sections_of
 from gossamer.paper.judge import has_verdict, judge, sentence_of
 from gossamer.paper.outcomes import Outcome
-from gossamer.paper.overview import write_summary
-from gossamer.paper.printed import Reported
-from gossamer.paper.recipe import Recipe, Section, leading, sections_of
+from gossamer.paper.paper_tables import Reported
 from gossamer.paper.recommended import losses_table
 from gossamer.paper.scales import PROTOCOLS
 from gossamer.paper.store import Store
+from gossamer.paper.summary import write_summary
 from gossamer.paper.table_1 import write_table_1
 from gossamer.paper.toy_page import write_toy
 from gossamer.paper.verdict import last_share
