@@ -1,195 +1,278 @@
-"""OUT/NAME.md: the pages of results, written from the stored runs. Only the paper's numbers are typed by hand."""
+"""What all tables and figures share: cells, sections, a verdict, a page and a picture. Each kind is a subclass."""
 
+import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, ClassVar
 
-from gossamer.errors import UserError
-from gossamer.paper.atlas import atlas_tables
-from gossamer.paper.findings import Recipe, Section, leading, sections_of
-from gossamer.paper.judge import has_verdict, judge, sentence_of
-from gossamer.paper.outcomes import Outcome
-from gossamer.paper.paper_tables import Reported
-from gossamer.paper.recommended import losses_table
-from gossamer.paper.scales import PROTOCOLS
-from gossamer.paper.store import Store
-from gossamer.paper.summary import write_summary
-from gossamer.paper.table_1 import write_table_1
-from gossamer.paper.toy_page import write_toy
-from gossamer.paper.verdict import last_share
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from gossamer.engine.training import Stop
+from gossamer.paper.cells import BEYOND, FAMILY, PROTOCOLS, SCALES, Cell, Scale
+from gossamer.paper.findings import Claim, Place, Reported, Section, Verdict, leading, verdict_on_claims
+from gossamer.paper.rates import Rates
+from gossamer.paper.store import Outcome, Store
+from gossamer.report.style import COLOURS, DASHES, DPI, GREY, MARKERS, styled
 from gossamer.state.checkpoint import write_text
 
 WIDTH = 120
 COLUMNS, WIDE_COLUMNS = 9, 4  # of one table; fewer where cells hold more
-NOTHING = "Nothing has been run yet."
+PANELS = 4  # in a row of a picture
+ACCURACY = (
+    "Test accuracy in %, mean over agents at the last epoch; mean ± standard deviation over seeds (number of seeds)"
+)
+Sections = dict[str, list[Section]]  # by the name of the result
 
 
-def make_folder(folder: Path) -> None:
-    """Make the folder of all pages, or say why not."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot create '{folder}' ({error.strerror}); choose another --out") from None
+@dataclass(frozen=True)
+class PaperResult:
+    """A table or figure by name. `needs` is the data that its runs read."""
 
+    name: str
+    what: str
+    needs: str = "nothing"
 
-def write_pages(recipes: Sequence[Recipe], store: Store, folder: Path) -> list[Path]:
-    """Write the pages of these results and the summary of all, and return the paths."""
-    make_folder(folder)
-    paths = []
-    for recipe in recipes:
-        if recipe.kind == "document":
-            paths += write_table_1(folder)
-        elif recipe.kind == "toy":
-            paths += write_toy(folder)
-        else:
-            paths += write_page(recipe, store, folder)
-    return [*paths, *write_summary(store, folder)]
-
-
-def verdicts_of(recipes: Sequence[Recipe], store: Store, scale: str) -> list[dict[str, str]]:
-    """Return the verdicts at this scale on each result that was run."""
-    found = []
-    for recipe in filter(has_verdict, recipes):
-        for section in sections_of(recipe, store):
-            if section.scale.name == scale:
-                verdict = judge(section)
-                where = {"scale": section.scale.name, "protocol": section.protocol}
-                found.append({"name": recipe.name, **where, "verdict": verdict.word, "because": verdict.sentence})
-    return found
-
-
-def write_page(recipe: Recipe, store: Store, folder: Path) -> list[Path]:
-    """Write the page and its picture, and return their paths."""
-    sections = sections_of(recipe, store)
-    pictures = _write_picture(recipe, sections, folder)
-    page = folder / f"{recipe.name}.md"
-    write_text(page, to_page(recipe, sections, [path.name for path in pictures]))
-    return [page, *pictures]
-
-
-def _write_picture(recipe: Recipe, sections: Sequence[Section], folder: Path) -> list[Path]:
-    """Draw the scale that says most."""
-    if not sections:
+    def cells_of(self, scale: Scale, protocols: Iterable[str]) -> list[Cell]:
+        """Return the cells of those protocols that the result has, the paper's first; none without stored runs."""
         return []
-    from gossamer.paper.figures import draw  # matplotlib is slow to import: only when it draws
 
-    path = folder / f"{recipe.name}.png"
-    draw(leading(sections)).savefig(path, facecolor="white", pil_kwargs={"optimize": True})
-    return [path]
+    def run_apart(self, seeds: int, folder: Path, stop: Stop, on_case: Callable[[int, int], None]) -> None:
+        """Run what has no cells."""
 
+    def write(self, sections: Sequence[Section], folder: Path) -> list[Path]:
+        """Write the page and its pictures, and return their paths."""
+        raise NotImplementedError
 
-def to_page(recipe: Recipe, sections: Sequence[Section], pictures: Sequence[str]) -> str:
-    """Return the page as Markdown."""
-    lines = [f"# {recipe.name}: {recipe.what}", "", *_verdicts(recipe, sections), ""]
-    lines += [line for name in pictures for line in (f"![{recipe.name}]({name})", "")]
-    for section in sections:
-        lines += [*_section(section), ""]
-    if recipe.reading:
-        lines += ["## What may explain it", "", _wrapped(recipe.reading), ""]
-    return "\n".join(lines).rstrip("\n") + "\n"
+    def in_short(self, folder: Path) -> str:
+        """Return what the summary says beside the link to a page without stored runs."""
+        return ""
 
 
-def _verdicts(recipe: Recipe, sections: Sequence[Section]) -> list[str]:
-    """Return a sentence for each scale and protocol that was run."""
-    if not sections:
-        return [NOTHING]
-    return [
-        _wrapped(f"* **Scale {section.scale.name}, protocol {section.protocol}.** {sentence_of(section)}", "  ")
-        for section in sections
-    ]
+@dataclass(frozen=True)
+class MeasuredResult(PaperResult):
+    """A table or figure that is filled by stored runs. `reading` explains differences from the paper."""
+
+    cells: Callable[[Scale, str], list[Cell]] = field(kw_only=True)  # of a protocol
+    needs: str = "CIFAR-10 at quick and full"
+    reported: Mapping[Place, Reported] = field(default_factory=dict)
+    claims: tuple[Claim, ...] = ()
+    reading: str = ""
+    protocols: tuple[str, ...] = tuple(PROTOCOLS)
+
+    over_time: ClassVar[bool] = False  # whether its picture shows how runs went, and not only how they ended
+    last_heading: ClassVar[str] = ""  # of one more column, if there is one
+
+    def cells_of(self, scale: Scale, protocols: Iterable[str]) -> list[Cell]:
+        """Return the cells of those protocols that the result has, the paper's first."""
+        cells = [cell for name in protocols if name in self.protocols for cell in self.cells(scale, name)]
+        return sorted(cells, key=lambda cell: cell.extra)
+
+    def section(self, rates: Rates, protocol: str) -> Section:
+        """Look up all that is stored of one scale and protocol."""
+        cells, outcomes = self.cells_of(rates.scale, [protocol]), {}
+        for cell in cells:
+            found = rates.so_far(cell)
+            records = [] if found is None else rates.store.seeds_of(found.key)
+            if found is not None and records:
+                outcomes[cell.row, cell.column] = Outcome(found, records)
+        return Section(rates.scale, protocol, cells, outcomes)
+
+    def verdict(self, section: Section) -> Verdict | None:
+        """Compare the runs with the paper; None where the paper says nothing."""
+        return verdict_on_claims(section, self.claims, self.reported)
+
+    def findings(self, section: Section) -> str:
+        """Return what the page says first."""
+        verdict = self.verdict(section)
+        return " ".join([*([verdict.sentence] if verdict else []), *section.caveats()])
+
+    def statement(self, claim: Claim) -> str:
+        """Return the sentence that a claim is a case of."""
+        return f"{claim.larger[0].removesuffix('-PV')} beats {claim.smaller[0]}"
+
+    def draw(self, sections: Sequence[Section]) -> Figure:
+        """Draw the sections of one scale, a protocol each."""
+        raise NotImplementedError
+
+    @styled
+    def picture(self, sections: Sequence[Section]) -> Figure:
+        """Draw the sections of one scale under a title."""
+        drawn = self.draw(sections)
+        about = textwrap.fill(sections[0].about, int(8 * drawn.get_figwidth()))  # what stands for the paper's models
+        drawn.suptitle(f"{self.name} at scale {sections[0].scale.name}\n{about}", fontsize=12)
+        return drawn
+
+    def write(self, sections: Sequence[Section], folder: Path) -> list[Path]:
+        """Write the page, and a picture of the scale with the most runs."""
+        page, picture = folder / f"{self.name}.md", folder / f"{self.name}.png"
+        write_text(page, self.page(sections))
+        if not sections:
+            return [page]
+        save_picture(self.picture(leading(sections)), picture)
+        return [page, picture]
+
+    def page(self, sections: Sequence[Section]) -> str:
+        """Return the page as Markdown."""
+        lines = [f"# {self.name}: {self.what}", ""]
+        for section in sections:
+            where = f"Scale {section.scale.name}, protocol {section.protocol}"
+            lines.append(wrapped(f"* **{where}.** {self.findings(section)}", "  "))
+        lines += ["", f"![{self.name}]({self.name}.png)", ""] if sections else ["Nothing has been run yet.", ""]
+        for section in sections:
+            lines += [*self._section(section), ""]
+        lines += ["## What may explain it", "", wrapped(self.reading), ""] if self.reading else []
+        return "\n".join(lines).rstrip("\n") + "\n"
+
+    def _section(self, section: Section) -> list[str]:
+        """Return one scale and protocol: what it is, its tables, and how to repeat it."""
+        scale, protocol = section.scale.name, section.protocol
+        seeds = max(len(outcome.records) for outcome in section.outcomes.values())
+        return [
+            *(f"## Scale {scale}, protocol {protocol}", ""),
+            *(wrapped(f"Scale: {section.about}. Protocol: {PROTOCOLS[protocol]}."), ""),
+            *(wrapped(self.legend(section)), ""),
+            *self.tables(section),
+            *(
+                "```",
+                f"gossamer reproduce {self.name} --scale {scale} --protocol {protocol} --seeds {seeds}",
+                "```",
+                "",
+            ),
+            wrapped(f"Made on: {'; '.join(section.environments())}."),
+        ]
+
+    def legend(self, section: Section) -> str:
+        """Say what the cells hold."""
+        with_rates = ", learning rate and momentum m, local or at the server" if section.protocol == "tuned" else ""
+        return f"{ACCURACY}{with_rates}."
+
+    def tables(self, section: Section) -> list[str]:
+        """Return all cells, in tables that a page can hold."""
+        size = WIDE_COLUMNS if self.reported or section.protocol == "tuned" else COLUMNS
+        groups = [section.columns[first : first + size] for first in range(0, len(section.columns), size)]
+        return [line for columns in groups for line in (*self._table(section, columns), "")]
+
+    def _table(self, section: Section, columns: list[str]) -> list[str]:
+        """Return a table of these columns, the paper's number before ours where there is one."""
+        printed = {name: any(place[1] == name for place in self.reported) for name in columns}
+        heads = [head for name in columns for head in ([f"{name}: paper", "here"] if printed[name] else [name])]
+        heads += [self.last_heading] if self.last_heading else []
+        lines = [f"| | {' | '.join(heads)} |", f"|---|{'---:|' * len(heads)}"]
+        for row in section.rows:
+            cells = []
+            for name in columns:
+                cells += [_reported_text(self.reported.get((row, name)))] if printed[name] else []
+                cells.append(_cell_text(section, (row, name)))
+            cells += [self.last_cell(section, row)] if self.last_heading else []
+            if any(cell.strip() for cell in cells):
+                lines.append(f"| {row} | {' | '.join(cells)} |")
+        return lines
+
+    def last_cell(self, section: Section, row: str) -> str:
+        """Return a row's cell under the last heading."""
+        return ""
 
 
-def _section(section: Section) -> list[str]:
-    """Return one scale and protocol: what it is, the table, and how to repeat it."""
-    lines = [f"## Scale {section.scale.name}, protocol {section.protocol}", ""]
-    lines += [_wrapped(f"Scale: {section.about}. Protocol: {PROTOCOLS[section.protocol]}.")]
-    lines += ["", _wrapped(_legend(section)), ""]
-    lines += _tables(section)
-    if section.recipe.kind == "target":
-        lines += [*losses_table(section), ""]
-    seeds = max(len(outcome.records) for outcome in section.outcomes.values())
-    asked = f"--scale {section.scale.name} --protocol {section.protocol} --seeds {seeds}"
-    lines += ["```", f"gossamer reproduce {section.recipe.name} {asked}", "```", ""]
-    return [*lines, _wrapped(f"Made on: {'; '.join(section.environments())}.")]
+@dataclass(frozen=True)
+class BeyondThePaper(MeasuredResult):
+    """A result of this library. `caption` says what its table in the summary shows."""
+
+    protocols: tuple[str, ...] = ("tuned",)
+    caption: str = field(kw_only=True)
+
+    def verdict(self, section: Section) -> Verdict | None:
+        """Return None unless there is a target: the paper says nothing about it."""
+        return None
+
+    def summary_table(self, section: Section) -> list[str]:
+        """Return the table in the summary."""
+        raise NotImplementedError
 
 
-def _tables(section: Section) -> list[str]:
-    if section.recipe.kind == "atlas":
-        return atlas_tables(section)
-    return [line for columns in _groups(section) for line in (*_table(section, columns), "")]
+def find_sections(results: Iterable[PaperResult], store: Store) -> Sections:
+    """Return what was run of some results, the largest scale first; smoke only where there is nothing else."""
+    scales = [Rates(scale, store) for scale in reversed(SCALES.values()) if scale.name in store.scales]
+    return {result.name: _sections_of(result, scales) for result in results if isinstance(result, MeasuredResult)}
 
 
-def _legend(section: Section) -> str:
-    """Say what stands in the cells."""
-    if section.recipe.kind == "times":
-        return "Seconds of an epoch, the median over epochs; mean ± standard deviation over seeds (number of seeds)."
-    told = (
-        "Test accuracy in %, mean over agents at the last epoch; mean ± standard deviation over seeds (number of seeds)"
-    )
-    with_rates = section.protocol == "tuned" and section.recipe.kind != "atlas"  # which has tables of them
-    return told + (", learning rate and momentum m, local or at the server." if with_rates else ".")
+def _sections_of(result: MeasuredResult, scales: Sequence[Rates]) -> list[Section]:
+    made = [result.section(rates, protocol) for rates in scales for protocol in result.protocols]
+    for section in made:  # each is told what others have of the same protocol, of several the largest
+        for other in reversed(made):
+            if other.protocol == section.protocol and other is not section:
+                found = {place: (other.scale.name, outcome) for place, outcome in other.outcomes.items()}
+                section.elsewhere.update(found)
+    sections = [section for section in made if section.outcomes]
+    return [section for section in sections if section.scale.name != "smoke"] or sections
 
 
-def _groups(section: Section) -> list[list[str]]:
-    """Divide the columns into tables that a page can hold."""
-    size = WIDE_COLUMNS if section.recipe.reported or section.protocol == "tuned" else COLUMNS
-    columns = section.columns
-    return [columns[first : first + size] for first in range(0, len(columns), size)]
-
-
-def _table(section: Section, columns: list[str]) -> list[str]:
-    """Return a table of these columns, the paper's number before ours where there is one."""
-    printed = {name: any(place[1] == name for place in section.recipe.reported) for name in columns}
-    shares = section.recipe.kind == "choices"
-    heads = [head for name in columns for head in ([f"{name}: paper", "here"] if printed[name] else [name])]
-    heads += ["predicts at the end"] if shares else []
-    lines = [f"| | {' | '.join(heads)} |", f"|---|{'---:|' * len(heads)}"]
-    for row in section.rows:
-        cells = []
-        for name in columns:
-            if printed[name]:
-                cells.append(_reported(section.recipe.reported.get((row, name))))
-            cells.append(_cell(section, row, name))
-        if shares:
-            cells.append(_shares(section.outcomes.get((row, columns[0]))))
-        if any(cell.strip() for cell in cells):
-            lines.append(f"| {row} | {' | '.join(cells)} |")
-    return lines
-
-
-def _reported(number: Reported | None) -> str:
+def _reported_text(number: Reported | None) -> str:
     if number is None:
         return ""
     return f"{number.mean:.1f}" + ("" if number.std is None else f" ± {number.std:.1f}")
 
 
-def _cell(section: Section, row: str, column: str) -> str:
+def _cell_text(section: Section, place: Place) -> str:
     """Return mean, standard deviation and seeds, or that and where it was not run."""
-    if not any((cell.row, cell.column) == (row, column) for cell in section.cells):
+    if place in section.outcomes:
+        return section.outcomes[place].text_with_rate
+    if place not in section.places:
         return ""
-    outcome = section.outcomes.get((row, column))
-    if outcome is not None:
-        return to_text(outcome)
-    if (row, column) not in section.elsewhere:
-        return "not run"
-    scale, there = section.elsewhere[row, column]
-    return f"not run ({scale}: {to_text(there)})"
+    scale, there = section.elsewhere.get(place, ("", None))
+    return "not run" if there is None else f"not run ({scale}: {there.text_with_rate})"
 
 
-def to_text(outcome: Outcome) -> str:
-    """Return an outcome, with what was found for it where that was looked for."""
-    rate = f", lr {outcome.rate}, {outcome.momentum}" if outcome.cell.protocol == "tuned" else ""
-    return outcome.text + rate
-
-
-def _shares(outcome: Outcome | None) -> str:
-    """Return the share of predicting steps at the end: the mean, and that of each cluster."""
-    share = None if outcome is None else last_share(outcome)
-    if outcome is None or share is None:
-        return ""
-    clusters = ", ".join("-" if value is None else f"{value:.2f}" for value in outcome.predict_shares()[1][-1])
-    return f"{share:.3f} ({clusters})"
-
-
-def _wrapped(text: str, indent: str = "") -> str:
+def wrapped(text: str, indent: str = "") -> str:
+    """Return a paragraph in lines of the page's width."""
     return textwrap.fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+# Pictures: the paper's numbers hollow, ours filled.
+
+Look = dict[str, Any]  # of a line, as matplotlib takes it
+MAIN_ROWS = (*FAMILY, *BEYOND)  # look alike in all pictures
+PAPER = "the paper"
+PAPER_LOOK: Look = {"marker": "s", "color": GREY, "markerfacecolor": "none", "linestyle": "none"}
+PROTOCOL_LOOK: dict[str, Look] = {
+    "paper": {"marker": "o", "color": COLOURS[2], "linestyle": "none"},
+    "tuned": {"marker": "D", "color": COLOURS[1], "linestyle": "none"},
+}
+
+
+def look_of(row: str, rows: Sequence[str]) -> Look:
+    """Return how a row's line looks among these rows."""
+    others = [each for each in rows if each not in MAIN_ROWS]
+    order = MAIN_ROWS.index(row) if row in MAIN_ROWS else len(MAIN_ROWS) + others.index(row)
+    return {
+        "color": COLOURS[order % len(COLOURS)],
+        "linestyle": DASHES[order % len(DASHES)],
+        "marker": MARKERS[order % len(MARKERS)],
+        "markersize": 4.5,
+        "linewidth": 1.5,
+    }
+
+
+def panels_for(titles: Sequence[str], width: float = 4.2, height: float = 3.4) -> tuple[Figure, list[Axes]]:
+    """Return a figure with a panel for each title."""
+    across = min(PANELS, len(titles))
+    down = math.ceil(len(titles) / across)
+    figure = Figure(figsize=(max(6.4, width * across), height * down + 1.3), dpi=DPI, layout="constrained")
+    panels = [figure.add_subplot(down, across, place + 1) for place in range(len(titles))]
+    for panel, title in zip(panels, titles, strict=True):
+        panel.set_title(title.replace("CIFAR-100, ", "CIFAR-100\n").replace("CIFAR-10, ", "CIFAR-10\n"))
+    return figure, panels
+
+
+def add_legend(figure: Figure, looks: Mapping[str, Look], columns: int) -> None:
+    """Say below the panels how each line looks."""
+    handles = [Line2D([], [], **{"label": label, **look}) for label, look in looks.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns)
+
+
+def save_picture(figure: Figure, path: Path) -> None:
+    """Write a picture as PNG."""
+    figure.savefig(path, facecolor="white", pil_kwargs={"optimize": True})

@@ -1,213 +1,316 @@
-"""OUT/README.md: what is confirmed, what is not and what is better, with one picture, from the stored runs alone."""
+"""Writes all pages. OUT/README.md says what is reproduced, what is not and what is better, from the stored runs."""
 
 import math
-import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from gossamer.paper.atlas import nearest_table
-from gossamer.paper.cells import CEILING
-from gossamer.paper.findings import Section, leading, sections_of
-from gossamer.paper.judge import has_verdict, judge, notes_on, sentence_of
+from matplotlib.figure import Figure
+
+from gossamer.errors import UserError
+from gossamer.paper import RESULTS
+from gossamer.paper.cells import BEYOND, CEILING, PROTOCOLS
+from gossamer.paper.findings import (
+    FAILED,
+    NOT_RUN,
+    ORDER_ONLY,
+    REPRODUCED,
+    CheckedClaim,
+    Claim,
+    Reported,
+    Section,
+    baseline_note,
+    check_claims,
+    leading,
+    unfinished_searches,
+)
+from gossamer.paper.paper_result import (
+    PAPER,
+    PAPER_LOOK,
+    PROTOCOL_LOOK,
+    BeyondThePaper,
+    MeasuredResult,
+    PaperResult,
+    Sections,
+    add_legend,
+    save_picture,
+    wrapped,
+)
 from gossamer.paper.paper_tables import FIRST
-from gossamer.paper.recipes import RECIPES
-from gossamer.paper.recommended import recommended_table
-from gossamer.paper.statements import LEGEND, find_statements, to_table
-from gossamer.paper.store import Store
-from gossamer.paper.toy_page import toy_counts
-from gossamer.paper.verdict import FAILS, HOLDS, OPEN, ORDER, Verdict, counted
+from gossamer.paper.store import Outcome
+from gossamer.report.style import DPI, GREY, styled
 from gossamer.state.checkpoint import write_text
 
-WIDTH = 120
 BASELINE, OURS = "D-ASGD", "PC-ASGD"
 PICTURE = "summary.png"
-RANKED = ("table", "delays", "sizes")  # the curves are the table's
-SHARES = {HOLDS: 1.0, ORDER: 1.0, FAILS: 0.0, OPEN: math.nan}  # of a result that is one statement
-HEADINGS: dict[str, Callable[[float], bool]] = {  # by the share of comparisons that have the paper's order
-    "What is confirmed, at least in order": lambda share: share == 1,
-    "What holds in part": lambda share: 0 < share < 1,
-    "What does not hold": lambda share: share == 0,
-}
-BEYOND_KINDS: dict[str, tuple[str, Callable[[Section], list[str]]]] = {  # what their tables show
-    "atlas": (
-        "Who comes nearest to a run that waits for everyone, of those that do not wait. Where there is one seed, a "
-        "point more or less says little.",
-        nearest_table,
-    ),
-    "target": (
-        "Points lost to the synchronous run, seed by seed (number of seeds), by the recommended rule at the "
-        "synchronous run's rate and by the rival that loses least at its own.",
-        recommended_table,
-    ),
-}
-BEYOND = "What is found and recommended, beyond the paper"
+WORDS = (REPRODUCED, ORDER_ONLY, FAILED, NOT_RUN)
+INTRODUCTION = (
+    "`gossamer reproduce` wrote this page from the runs in data/. It compares differences, such as PC-ASGD over D-ASGD "
+    "in one column of a table. *Reproduced*: ours has the paper's order and size. *Order only*: the same order, "
+    "another size. *Failed*: another order, or a difference within one standard deviation over seeds. Protocol "
+    "*paper*: one learning rate for all rules. Protocol *tuned*: a learning rate for each rule."
+)
+LEGEND = (
+    "Each cell: in how many comparisons we find the same order, in how many of these also the paper's size, then the "
+    "smallest and the largest difference in points of accuracy."
+)
+
+Found = tuple[MeasuredResult, Section]
 
 
-def write_summary(store: Store, folder: Path) -> list[Path]:
-    """Write the page and its picture, and return their paths."""
-    sections = {name: sections_of(recipe, store) for name, recipe in RECIPES.items()}
-    drawn = _draw([*sections["table-2"], *sections["table-3"]], folder)
-    page = folder / "README.md"
-    write_text(page, to_summary(sections, picture=bool(drawn), more=_further_pages(folder)))
+def make_folder(folder: Path) -> None:
+    """Make the folder of all pages, or say why not."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot create '{folder}' ({error.strerror}); choose another --out") from None
+
+
+def write_pages(results: Iterable[PaperResult], sections: Sections, folder: Path) -> list[Path]:
+    """Write the pages of these results and the summary of all, and return the paths."""
+    make_folder(folder)
+    paths = [path for result in results for path in result.write(sections.get(result.name, []), folder)]
+    return [*paths, *write_summary(sections, folder)]
+
+
+def write_summary(sections: Sections, folder: Path) -> list[Path]:
+    """Write the summary and its picture, and return their paths."""
+    page, picture = folder / "README.md", folder / PICTURE
+    shown = [found for found in _found(sections) if found[0].name in ("table-2", "table-3")]
+    drawn = [picture] if any((BASELINE, FIRST) in section.outcomes for _, section in shown) else []
+    if drawn:
+        save_picture(draw_advantages(shown, FIRST, BASELINE), picture)
+    write_text(page, to_summary(sections, picture=bool(drawn), more=_other_pages(folder)))
     return [page, *drawn]
 
 
-def _further_pages(folder: Path) -> list[str]:
-    """Return links to the results without such runs whose pages are there, with what they say in short."""
-    named = [name for name, recipe in RECIPES.items() if recipe.kind in ("document", "toy")]
-    counts = toy_counts(folder)
-    return [
-        f"[{name}]({name}.md)" + (f" ({counts})" if RECIPES[name].kind == "toy" and counts else "")
-        for name in named
-        if (folder / f"{name}.md").is_file()
-    ]
+def _found(sections: Sections) -> list[Found]:
+    """Return all sections with their results."""
+    measured = [result for result in RESULTS.values() if isinstance(result, MeasuredResult)]
+    return [(result, section) for result in measured for section in sections.get(result.name, [])]
 
 
-def to_summary(results: dict[str, list[Section]], *, picture: bool, more: Sequence[str] = ()) -> str:
-    """Return the page as Markdown."""
-    leads = [lead for sections in results.values() for lead in _leads(sections)]
-    lines = ["# The paper's results, repeated", "", *_opening(results), "", *_overview(results), ""]
-    lines += _notes(results)
+def _other_pages(folder: Path) -> list[str]:
+    """Return links to the pages without stored runs, with what they say in short."""
+    names = [name for name, result in RESULTS.items() if not isinstance(result, MeasuredResult)]
+    shorts = {name: RESULTS[name].in_short(folder) for name in names if (folder / f"{name}.md").is_file()}
+    return [f"[{name}]({name}.md)" + (f" ({short})" if short else "") for name, short in shorts.items()]
+
+
+def to_summary(sections: Sections, *, picture: bool, more: Sequence[str] = ()) -> str:
+    """Return the summary as Markdown."""
+    everything = _found(sections)
+    leads = [found for found in everything if _leads(found[1], sections[found[0].name])]
+    others = [found for found in everything if found not in leads]
+    lines = ["# The paper's results, repeated", "", wrapped(INTRODUCTION), ""]
+    lines += [*_counts(leads), *_sentences(leads, everything)]
     lines += [f"![points above {BASELINE}]({PICTURE})", ""] if picture else []
-    lines += _findings(leads)
-    beyond = [line for lead in leads if lead.recipe.kind in BEYOND_KINDS for line in _beyond(lead)]
-    lines += [f"## {BEYOND}", "", *beyond] if beyond else []
-    better = _better(leads)
-    if better:
-        lines += [f"## What is better than {OURS}", "", "What the paper does not have, by more than 1 std:", ""]
-        lines += [*better, ""]
-    lines += [_wrapped(f"See also: {', '.join(more)}.", indent=""), ""] if more else []
-    left = [
-        name for name, sections in results.items() if not sections and RECIPES[name].kind not in ("document", "toy")
-    ]
-    lines += [f"Not run yet: {', '.join(left)}.", ""] if left else []
+    lines += _statements(leads)
+    lines += _beyond(leads)
+    if other_counts := _counts(others):
+        lines += ["## Other scales", "", *other_counts]
+    left = [name for name, result in RESULTS.items() if isinstance(result, MeasuredResult) and not sections.get(name)]
+    lines += [wrapped(f"See also: {', '.join(more)}."), ""] if more else []
+    lines += [wrapped(f"Not run yet: {', '.join(left)}."), ""] if left else []
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _leads(sections: list[Section]) -> list[Section]:
-    """Return for each protocol the section that says most."""
-    protocols = dict.fromkeys(section.protocol for section in sections)
-    return [leading([each for each in sections if each.protocol == protocol])[0] for protocol in protocols]
+def _leads(section: Section, sections: list[Section]) -> bool:
+    """Whether this is the section of its protocol with the most runs."""
+    return leading([each for each in sections if each.protocol == section.protocol])[0] is section
 
 
-def _link(section: Section) -> str:
-    name = section.recipe.name
-    return f"[{name}]({name}.md), scale {section.scale.name}, protocol {section.protocol}"
+def _link(result: MeasuredResult, section: Section) -> str:
+    return f"[{result.name}]({result.name}.md), scale {section.scale.name}, protocol {section.protocol}"
 
 
-def _beyond(section: Section) -> list[str]:
-    """Return what goes beyond the paper: what it is, a table, and what is still open."""
-    about, table = BEYOND_KINDS[section.recipe.kind]
-    told, notes = ([sentence_of(section)], []) if has_verdict(section.recipe) else ([], [notes_on(section).strip()])
-    missing = [row for row in section.rows if all(place[0] != row for place in section.outcomes)]
-    notes += [f"Not run: {', '.join(missing)}."] if missing else []
-    lines = [_wrapped(" ".join([f"{_link(section)}.", *told, about]), indent=""), "", *table(section), ""]
-    return [*lines, _wrapped(" ".join(notes).strip(), indent=""), ""] if any(notes) else lines
-
-
-def _findings(leads: list[Section]) -> list[str]:
-    """Return what the paper says, a statement or a result at a time, under the heading that it deserves."""
-    claiming = [lead for lead in leads if lead.recipe.claims]
-    protocols = list(dict.fromkeys(lead.protocol for lead in claiming))
-    statements = find_statements(claiming)
-    single = [lead for lead in leads if not lead.recipe.claims and lead.recipe.kind not in BEYOND_KINDS]
-    lines, legend = [], [_wrapped(LEGEND, indent=""), ""]
-    for heading, belongs in HEADINGS.items():
-        found = [statement for statement in statements if belongs(statement.share)]
-        told = [f"* {_link(lead)}: {sentence_of(lead)}" for lead in single if belongs(SHARES[judge(lead).word])]
-        lines += [f"## {heading}", ""] if found or told else []
-        if found:
-            lines += [*to_table(found, protocols), "", *legend]
-            legend = []  # once
-        lines += [*map(_wrapped, told), ""] if told else []
-    return lines
-
-
-def _opening(results: dict[str, list[Section]]) -> list[str]:
-    """Say what was run, at which scale, and what the table shows."""
-    scales = {section.scale.name: section.scale for sections in results.values() for section in sections}
-    told = [f"*{name}*: {scale.about}." for name, scale in scales.items()]
-    text = (
-        "Written by `gossamer reproduce` from the runs in data/. "
-        "The table says how many of a result's comparisons hold, + how many hold in order but not in size. "
-    )
-    return [_wrapped(text + " ".join(told), indent="")]
-
-
-def _overview(results: dict[str, list[Section]]) -> list[str]:
-    """Return a table of verdicts: a line a result, a column a scale and protocol."""
-    judged = {
-        (name, f"{section.scale.name}, {section.protocol}"): _verdict(judge(section))
-        for name, sections in results.items()
-        for section in sections
-        if has_verdict(section.recipe)
-    }
-    names, columns = (list(dict.fromkeys(place[at] for place in judged)) for at in (0, 1))
-    if not judged:
-        return []
-    lines = [f"| | {' | '.join(columns)} |", f"|---|{'---|' * len(columns)}"]
-    for name in names:
-        lines.append(f"| [{name}]({name}.md) | {' | '.join(judged.get((name, column), '') for column in columns)} |")
-    return lines
-
-
-def _verdict(verdict: Verdict) -> str:
-    return f"{verdict.word}: {verdict.numbers}" if verdict.numbers else verdict.word
-
-
-def _notes(results: dict[str, list[Section]]) -> list[str]:
-    """Return what is to be known of all of it."""
-    sections = [section for found in results.values() for section in found]
-    told = [
-        f"At scale {section.scale.name}, {note[0].lower()}{note[1:]}"
-        for section in sections
-        if section.recipe.claims and (note := judge(section).note)
-    ]
-    places = {
-        outcome.cell.key for section in sections for outcome in section.outcomes.values() if outcome.cell.tentative
-    }
-    if places:
-        told.append(
-            f"In {counted(len(places), 'place', 'places')} the learning rate is still looked for; pages mark them."
-        )
-    return [_wrapped(" ".join(dict.fromkeys(told)), indent=""), ""] if told else []
-
-
-def _better(sections: list[Section]) -> list[str]:
-    """Return the rows beyond the paper that are clearly above PC-ASGD somewhere; waiting for all is no rival.
-
-    A run that stands in several results is counted once.
-    """
-    found: dict[tuple[str, str], dict[tuple[str, str], tuple[float, bool]]] = {}
-    for section in sections:
-        for (row, column), outcome in section.outcomes.items():
-            ours = section.outcomes.get((OURS, column))
-            if ours is None or not outcome.cell.extra or section.recipe.kind not in RANKED or row == CEILING:
-                continue
-            points = outcome.mean - ours.mean
-            clear = points > math.hypot(outcome.spread, ours.spread)
-            where = f"scale {section.scale.name}, protocol {section.protocol}"
-            found.setdefault((row, where), {})[outcome.cell.key, ours.cell.key] = points, clear
+def _counts(found: Sequence[Found]) -> list[str]:
+    """Return a table of comparisons by word, a line for each result, scale and protocol."""
     lines = []
-    for (row, where), places in sorted(found.items()):
-        above = [points for points, clear in places.values() if clear]
-        if above:
-            span = f"{min(above):.1f}{f' to {max(above):.1f}' if len(above) > 1 else ''}"
-            lines.append(_wrapped(f"* {row}: in {len(above)} of {len(places)} places, by {span} points ({where})."))
-    return lines
-
-
-def _draw(sections: list[Section], folder: Path) -> list[Path]:
-    """Draw all algorithms of these tables in the first case."""
-    if not any((BASELINE, FIRST) in section.outcomes for section in sections):
-        return []
-    from gossamer.paper.advantages import draw_advantages  # matplotlib is slow to import
-
-    draw_advantages(sections, FIRST, BASELINE).savefig(
-        folder / PICTURE, facecolor="white", pil_kwargs={"optimize": True}
+    for result, section in found:
+        verdict = None if isinstance(result, BeyondThePaper) else result.verdict(section)
+        if verdict is not None:
+            counts = " | ".join(str(verdict.counts.get(word, 0)) for word in WORDS)
+            lines.append(
+                f"| [{result.name}]({result.name}.md) | {section.scale.name} | {section.protocol} | {counts} |"
+            )
+    return (
+        [f"| | scale | protocol | {' | '.join(WORDS)} |", "|---|---|---|---:|---:|---:|---:|", *lines, ""]
+        if lines
+        else []
     )
-    return [folder / PICTURE]
 
 
-def _wrapped(text: str, indent: str = "  ") -> str:
-    return textwrap.fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+def _sentences(leads: Sequence[Found], everything: Sequence[Found]) -> list[str]:
+    """Return in a few sentences what holds, and what to know of all of it."""
+    statements = find_statements(leads)
+    groups = {
+        "In every comparison": [each.text for each in statements if each.share == 1],
+        "In some comparisons": [each.text for each in statements if 0 < each.share < 1],
+        "In no comparison": [each.text for each in statements if each.share == 0],
+    }
+    told = [f"* **{head}:** {'; '.join(texts)}." for head, texts in groups.items() if texts]
+    for scale in {section.scale.name: section.scale for _, section in everything}.values():
+        here = [(result, section) for result, section in everything if section.scale is scale]
+        notes = {note: None for result, section in here for note in baseline_note(section, result.reported)}
+        told.append(" ".join([f"* Scale *{scale.name}*: {scale.about}.", *notes]))
+    searching = {key for _, section in everything for key in section.searching()}
+    told += [f"* {sentence}" for sentence in unfinished_searches(searching)]
+    return [*(wrapped(sentence, "  ") for sentence in told), ""] if told else []
+
+
+# What the paper says of two algorithms, over all results.
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One sentence, and the comparisons that bear on it, by protocol."""
+
+    text: str
+    checked: dict[str, list[CheckedClaim]]
+
+    @property
+    def all(self) -> list[CheckedClaim]:
+        """The comparisons of all protocols."""
+        return [each for of_protocol in self.checked.values() for each in of_protocol]
+
+    @property
+    def share(self) -> float:
+        """The share of comparisons that have the order of the sentence."""
+        return sum(each.word != FAILED for each in self.all) / len(self.all)
+
+
+def find_statements(found: Sequence[Found], *, beyond: bool = False) -> list[Statement]:
+    """Return what the paper says in these results, or what it lacks, with the highest share first.
+
+    Two experiments that meet in several results are compared once.
+    """
+    by_text: dict[str, dict[str, dict[tuple[str, str], CheckedClaim]]] = {}
+    for result, section in found:
+        claims = _better(section) if beyond and result.claims else result.claims
+        for each in check_claims(section, claims, result.reported):
+            by_protocol = by_text.setdefault(result.statement(each.claim), {})
+            by_protocol.setdefault(section.protocol, {}).setdefault(each.keys, each)
+    statements = [
+        Statement(text, {protocol: list(of_keys.values()) for protocol, of_keys in by_protocol.items()})
+        for text, by_protocol in by_text.items()
+    ]
+    return sorted(statements, key=lambda statement: statement.share, reverse=True)
+
+
+def _better(section: Section) -> list[Claim]:
+    """Return the claims that rows beyond the paper are above PC-ASGD; a rule that waits for all is no rival."""
+    rows = [row for row in BEYOND if row != CEILING]
+    return [Claim((row, column), (OURS, column)) for column in section.columns for row in rows]
+
+
+def _table(statements: Sequence[Statement], protocols: Sequence[str]) -> list[str]:
+    """Return a line for each statement and a column for each protocol."""
+    lines = [
+        f"| | the paper's difference | {' | '.join(f'protocol {protocol}' for protocol in protocols)} |",
+        f"|---|---|{'---|' * len(protocols)}",
+    ]
+    for statement in statements:
+        printed = _span([each.paper for each in statement.all if each.paper is not None])
+        cells = [_cell(statement.checked.get(protocol, [])) for protocol in protocols]
+        lines.append(f"| {' | '.join([statement.text, printed, *cells])} |")
+    return [*lines, ""]
+
+
+def _cell(checked: list[CheckedClaim]) -> str:
+    """Return how many are in order, and in size, and the span of the differences."""
+    if not checked:
+        return "not run"
+    order = sum(each.word != FAILED for each in checked)
+    size = sum(each.word == REPRODUCED and each.paper is not None for each in checked)
+    sized = f" ({size} in size)" if size else ""
+    return f"{order} of {len(checked)}{sized}: {_span([each.ours for each in checked])}"
+
+
+def _span(points: Sequence[float]) -> str:
+    """Return '+0.9 to +3.3', or one number, or nothing."""
+    ends = list(dict.fromkeys(f"{end:+.1f}" for end in (min(points), max(points)))) if points else []
+    return " to ".join(ends)
+
+
+def _statements(leads: Sequence[Found]) -> list[str]:
+    """Return what the paper says, a statement or a result at a time."""
+    statements = find_statements(leads)
+    single = [found for found in leads if not found[0].claims and not isinstance(found[0], BeyondThePaper)]
+    lines = ["## What the paper says, and what we find", ""] if statements or single else []
+    if statements:
+        lines += [*_table(statements, _protocols(leads)), wrapped(LEGEND), ""]
+    told = [wrapped(f"* {_link(result, section)}. {result.findings(section)}", "  ") for result, section in single]
+    return [*lines, *told, ""] if told else lines
+
+
+def _protocols(found: Sequence[Found]) -> list[str]:
+    there = {section.protocol for result, section in found if result.claims}
+    return [protocol for protocol in PROTOCOLS if protocol in there]
+
+
+def _beyond(leads: Sequence[Found]) -> list[str]:
+    """Return what goes beyond the paper: what it is, a table, and what is still open."""
+    lines = []
+    better = [each for each in find_statements(leads, beyond=True) if each.share]
+    if better:
+        lines += [f"Rules that the paper lacks, beside {OURS}:", "", *_table(better, _protocols(leads))]
+    for result, section in leads:
+        if isinstance(result, BeyondThePaper):
+            missing = [row for row in section.rows if not section.has_runs(row=row)]
+            notes = [f"Not run: {', '.join(missing)}."] if missing else []
+            lines += [wrapped(f"**{result.name}.** {_link(result, section)}. {result.caption}"), ""]
+            lines += [*result.summary_table(section), "", wrapped(" ".join([result.findings(section), *notes])), ""]
+    return ["## Beyond the paper", "", *lines] if lines else []
+
+
+# The picture.
+
+Differences = dict[str, dict[str, tuple[float, float]]]  # by row and source: points, and their standard deviation
+
+
+def advantages(found: Sequence[Found], column: str, baseline: str) -> Differences:
+    """Return the points of every row above the baseline in one column, in the paper and here."""
+    points: Differences = {}
+    for result, section in found:
+        base, printed = section.outcomes.get((baseline, column)), result.reported.get((baseline, column))
+        for row in section.rows:
+            outcome, reported = section.outcomes.get((row, column)), result.reported.get((row, column))
+            if base is None or outcome is None or row == baseline:
+                continue
+            points.setdefault(row, {})[_source(section)] = _difference(outcome, base)
+            if reported is not None and printed is not None:
+                points[row][PAPER] = _difference(reported, printed)
+    return points
+
+
+def _source(section: Section) -> str:
+    return f"here, protocol {section.protocol}, scale {section.scale.name}"
+
+
+def _difference(one: Outcome | Reported, other: Outcome | Reported) -> tuple[float, float]:
+    return one.mean - other.mean, math.hypot(one.std or 0.0, other.std or 0.0)
+
+
+@styled
+def draw_advantages(found: Sequence[Found], column: str, baseline: str) -> Figure:
+    """Draw a line for each row, the best at the top; the scale with the most runs has filled markers."""
+    points = advantages(found, column, baseline)
+    rows = sorted(points, key=lambda row: max(ours for ours, _ in points[row].values()))
+    figure = Figure(figsize=(8.4, max(2.8, 1.6 + 0.36 * len(rows))), dpi=DPI, layout="constrained")
+    axes = figure.add_subplot()
+    lead = leading([section for _, section in found])[0].scale
+    looks = {PAPER: PAPER_LOOK}
+    for _, section in found:
+        hollow = {} if section.scale is lead else {"markerfacecolor": "none"}
+        looks[_source(section)] = PROTOCOL_LOOK[section.protocol] | hollow
+    for at, row in enumerate(rows):
+        for source, (ours, spread) in points[row].items():
+            axes.errorbar(ours, at, xerr=spread, capsize=2, **looks[source])
+    axes.axvline(0, color=GREY, linewidth=1)
+    axes.set_yticks(range(len(rows)), rows)
+    axes.set_xlabel(f"points of accuracy above {baseline}")
+    axes.set_title(column)
+    shown = {source for of_row in points.values() for source in of_row}
+    add_legend(figure, {source: look for source, look in looks.items() if source in shown}, columns=2)
+    return figure
