@@ -49,7 +49,7 @@ def test_the_tables_have_seeds_rates_and_what_is_missing():
     lines = ATLAS.tables(section_of(delays=(0, 20), parts=("iid",)))
     lines = lines[lines.index("**iid**, accuracy:") :]
     accuracies = lines[2 : 4 + len(LOST)]
-    assert accuracies[0] == "| | tau 0 | tau 1 | tau 2 | tau 5 | tau 10 | tau 20 | tau 40 | tau 60 | tau 100 |"
+    assert accuracies[0] == "|  | tau 0 | tau 1 | tau 2 | tau 5 | tau 10 | tau 20 | tau 40 | tau 60 | tau 100 |"
     assert accuracies[6].startswith("| d-asgd | 80.0 ± 0.1 (2) | not run |")
     assert accuracies[6].split(" | ")[6] == "74.0 ± 0.1 (2)"
     rates = [line for line in lines[4 + len(LOST) :] if line.startswith("| ")]

@@ -130,7 +130,7 @@ def test_the_page_has_a_table_of_what_is_lost_and_a_picture(tmp_path):
 
     section = section_of(accuracy)
     table = losses_table(section)
-    assert "| | at most | SDM-ASGD |" in table
+    assert "|  | at most | SDM-ASGD |" in table
     assert len(table) == 4 + len(section.columns)
     assert all("| 0.30 ± 0.17 |" in line for line in table[4:])  # 0.2, 0.2 and 0.5
     assert "\n".join(table) in RECOMMENDED.page([section])

@@ -22,7 +22,7 @@ from gossamer.paper.cells import (
     trial_settings,
 )
 from gossamer.paper.findings import Section
-from gossamer.paper.paper_result import ACCURACY, BeyondThePaper, wrapped
+from gossamer.paper.paper_result import ACCURACY, BeyondThePaper, markdown_table, wrapped
 from gossamer.paper.recommended import NORM_NOTE
 from gossamer.paper.store import Outcome
 from gossamer.report.style import DPI
@@ -62,12 +62,15 @@ class Chart:
 
     def table(self, text: Callable[[Outcome], str]) -> list[str]:
         """Return a table of a line a row and a column a delay."""
-        heads = " | ".join(f"tau {delay}" for delay in self.delays)
-        lines = [f"| | {heads} |", f"|---|{'---:|' * len(self.delays)}"]
-        for row, outcomes in self.outcomes.items():
-            cells = [text(outcomes[delay]) if delay in outcomes else "not run" for delay in self.delays]
-            lines.append(f"| {row} | {' | '.join(cells)} |")
-        return lines
+        heads = ["", *(f"tau {delay}" for delay in self.delays)]
+        rows = self.outcomes.items()
+        return markdown_table(
+            heads,
+            (
+                [row, *(text(of_row[delay]) if delay in of_row else "not run" for delay in self.delays)]
+                for row, of_row in rows
+            ),
+        )
 
 
 def charts_of(section: Section) -> list[Chart]:
@@ -109,14 +112,14 @@ class DelayAtlas(BeyondThePaper):
 
     def summary_table(self, section: Section) -> list[str]:
         """Return the rules nearest to the synchronous run and the last one, a line for each partition and delay."""
-        lines = [f"| points above the synchronous run | nearest |{' then |' * (NEAREST - 1)} last |"]
-        lines += [f"|---|{'---|' * (NEAREST + 1)}"]
+        rows = []
         for chart in charts_of(section):
             for delay in SUMMARY_DELAYS:
-                rows = chart.ranked(delay)
-                if len(rows) > NEAREST:
-                    lines.append(f"| {chart.partition}, tau {delay} | {' | '.join([*rows[:NEAREST], rows[-1]])} |")
-        return lines
+                ranked = chart.ranked(delay)
+                if len(ranked) > NEAREST:
+                    rows.append([f"{chart.partition}, tau {delay}", *ranked[:NEAREST], ranked[-1]])
+        heads = ["points above the synchronous run", "nearest", *["then"] * (NEAREST - 1), "last"]
+        return markdown_table(heads, rows, "---|")
 
     def legend(self, section: Section) -> str:
         """Say what the cells hold; rates have tables of their own."""

@@ -19,7 +19,6 @@ from gossamer.paper.findings import (
     Section,
     Verdict,
     counted,
-    last_share,
     single_verdict,
 )
 from gossamer.paper.paper_result import PAPER, Look, MeasuredResult, add_legend, look_of, panels_for
@@ -117,7 +116,7 @@ class PredictingShares(MeasuredResult):
 
     def verdict(self, section: Section) -> Verdict:
         """Compare the share at the end with 0.625 or 0.375, whichever is nearer."""
-        ends = {row: last_share(outcome) for (row, _), outcome in section.outcomes.items()}
+        ends = {row: outcome.last_share() for (row, _), outcome in section.outcomes.items()}
         shares = {row: share for row, share in ends.items() if share is not None}
         if PRINTED not in shares:
             return single_verdict(NOT_RUN, "the printed criterion has no run.")
@@ -135,7 +134,7 @@ class PredictingShares(MeasuredResult):
     def last_cell(self, section: Section, row: str) -> str:
         """Return the share at the end: the mean, and that of each cluster."""
         outcome = section.outcomes.get((row, section.columns[0]))
-        share = None if outcome is None else last_share(outcome)
+        share = None if outcome is None else outcome.last_share()
         if outcome is None or share is None:
             return ""
         clusters = ", ".join("-" if value is None else f"{value:.2f}" for value in outcome.predict_shares()[1][-1])

@@ -6,7 +6,6 @@ Where the paper's own difference is not clear, ours fails only if it is clearly 
 
 import functools
 import math
-import statistics
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from gossamer.paper.cells import CEILING, Cell, Scale
 from gossamer.paper.store import USUAL_SPREAD, Outcome, Record
 
 Place = tuple[str, str]  # row and column of a table
-REPRODUCED, ORDER_ONLY, FAILED, NOT_RUN = "reproduced", "order only", "failed", "not run"
+WORDS = REPRODUCED, ORDER_ONLY, FAILED, NOT_RUN = "reproduced", "order only", "failed", "not run"
 PAPERS_SCALE = "full"  # runs at other scales are shorter, and end lower for that
 
 
@@ -220,13 +219,6 @@ def baseline_note(section: Section, reported: Mapping[Place, Reported]) -> list[
         return []
     _, column, ours, paper = max(short, key=lambda each: each[0])
     return [f"Our delay-free baseline reaches {ours:.1f} % ({column}); the paper reports {paper:.1f} % under delay."]
-
-
-def last_share(outcome: Outcome) -> float | None:
-    """Return the share of predicting steps in the last interval, the mean over clusters."""
-    _, shares = outcome.predict_shares()
-    known = [share for share in shares[-1] if share is not None] if shares else []
-    return statistics.fmean(known) if known else None
 
 
 def counted(count: int, one: str) -> str:

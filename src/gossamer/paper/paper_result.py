@@ -161,16 +161,16 @@ class MeasuredResult(PaperResult):
         printed = {name: any(place[1] == name for place in self.reported) for name in columns}
         heads = [head for name in columns for head in ([f"{name}: paper", "here"] if printed[name] else [name])]
         heads += [self.last_heading] if self.last_heading else []
-        lines = [f"| | {' | '.join(heads)} |", f"|---|{'---:|' * len(heads)}"]
+        lines = []
         for row in section.rows:
-            cells = []
+            cells: list[str] = []
             for name in columns:
                 cells += [_reported_text(self.reported.get((row, name)))] if printed[name] else []
                 cells.append(_cell_text(section, (row, name)))
             cells += [self.last_cell(section, row)] if self.last_heading else []
             if any(cell.strip() for cell in cells):
-                lines.append(f"| {row} | {' | '.join(cells)} |")
-        return lines
+                lines.append([row, *cells])
+        return markdown_table(["", *heads], lines)
 
     def last_cell(self, section: Section, row: str) -> str:
         """Return a row's cell under the last heading."""
@@ -191,6 +191,9 @@ class BeyondThePaper(MeasuredResult):
     def summary_table(self, section: Section) -> list[str]:
         """Return the table in the summary."""
         raise NotImplementedError
+
+
+Found = tuple[MeasuredResult, Section]
 
 
 def find_sections(results: Iterable[PaperResult], store: Store) -> Sections:
@@ -224,6 +227,12 @@ def _cell_text(section: Section, place: Place) -> str:
         return ""
     scale, there = section.elsewhere.get(place, ("", None))
     return "not run" if there is None else f"not run ({scale}: {there.text_with_rate})"
+
+
+def markdown_table(heads: Sequence[str], rows: Iterable[Sequence[str]], mark: str = "---:|") -> list[str]:
+    """Return a table; `mark` aligns all columns after the first."""
+    lines = [f"| {' | '.join(cells)} |" for cells in (heads, *rows)]
+    return [lines[0], f"|---|{mark * (len(heads) - 1)}", *lines[1:]]
 
 
 def wrapped(text: str, indent: str = "") -> str:

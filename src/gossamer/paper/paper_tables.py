@@ -4,6 +4,8 @@ Accuracies are in per cent. The paper calls ± a variance; it is read as a stand
 "o.p." disagree with the differences of its accuracies and are left out.
 """
 
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +13,13 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from gossamer.paper.cells import BEYOND, CEILING, FAMILY, Cell, Conditions, Scale, make_cell
-from gossamer.paper.findings import Claim, Place, Reported, Section
+from gossamer.paper.findings import Claim, Place, Reported, Section, leading
 from gossamer.paper.paper_result import (
     PANELS,
     PAPER,
     PAPER_LOOK,
     PROTOCOL_LOOK,
+    Found,
     Look,
     MeasuredResult,
     PaperResult,
@@ -24,12 +27,10 @@ from gossamer.paper.paper_result import (
     panels_for,
 )
 from gossamer.paper.store import Outcome
+from gossamer.report.style import DPI, GREY, styled
 from gossamer.state.checkpoint import write_text
 
-CASES = (
-    *(("PreResNet-110", "CIFAR-10"), ("PreResNet-110", "CIFAR-100")),
-    *(("DenseNet", "CIFAR-10"), ("DenseNet", "CIFAR-100")),
-)
+CASES = tuple(itertools.product(("PreResNet-110", "DenseNet"), ("CIFAR-10", "CIFAR-100")))
 NETWORKS = {5: "paper-2", 8: "paper-1", 20: "paper-3"}  # by their number of agents
 RIVALS = ("PC-ASGD", "D-ASGD", "AD-PSGD", "DC-S3GD", "DASGD-IS", "Adaptive Braking")
 THETAS = {
@@ -209,6 +210,50 @@ The proofs have further gaps, so the bounds are no guarantee for the algorithm a
 
 `gossamer algorithms NAME` describes each rule; docs/readings.md lists what the paper leaves open.
 """
+
+# The picture of the summary: all rows of Tables 2 and 3 in one column.
+
+
+def _differences(found: Sequence[Found], column: str, baseline: str) -> dict[str, dict[str, tuple[float, float]]]:
+    """Return by row and source the points above the baseline and their standard deviation, in the paper and here."""
+    points: dict[str, dict[str, tuple[float, float]]] = {}
+    for result, section in found:
+        for row in section.rows:
+            for source, numbers in ((_source(section), section.outcomes), (PAPER, result.reported)):
+                one, other = numbers.get((row, column)), numbers.get((baseline, column))
+                if one is not None and other is not None and row != baseline and (row, column) in section.outcomes:
+                    spread = math.hypot(one.std or 0.0, other.std or 0.0)
+                    points.setdefault(row, {})[source] = one.mean - other.mean, spread
+    return points
+
+
+def _source(section: Section) -> str:
+    return f"here, protocol {section.protocol}, scale {section.scale.name}"
+
+
+@styled
+def draw_advantages(found: Sequence[Found], column: str, baseline: str) -> Figure:
+    """Draw how far each row is above the baseline, the best at the top; the scale with the most runs is filled."""
+    points = _differences(found, column, baseline)
+    rows = sorted(points, key=lambda row: max(ours for ours, _ in points[row].values()))
+    figure = Figure(figsize=(8.4, max(2.8, 1.6 + 0.36 * len(rows))), dpi=DPI, layout="constrained")
+    axes = figure.add_subplot()
+    lead = leading([section for _, section in found])[0].scale
+    looks = {PAPER: PAPER_LOOK}
+    for _, section in found:
+        hollow = {} if section.scale is lead else {"markerfacecolor": "none"}
+        looks[_source(section)] = PROTOCOL_LOOK[section.protocol] | hollow
+    for at, row in enumerate(rows):
+        for source, (ours, spread) in points[row].items():
+            axes.errorbar(ours, at, xerr=spread, capsize=2, **looks[source])
+    axes.axvline(0, color=GREY, linewidth=1)
+    axes.set_yticks(range(len(rows)), rows)
+    axes.set_xlabel(f"points of accuracy above {baseline}")
+    axes.set_title(column)
+    shown = {source for of_row in points.values() for source in of_row}
+    add_legend(figure, {source: look for source, look in looks.items() if source in shown}, columns=2)
+    return figure
+
 
 TABLES = (
     ConvergenceRates("table-1", "asynchronous algorithms and their convergence rates, with what holds of each"),

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from gossamer.paper.cells import CEILING, DEEP, FIRST_MODEL, PARTITIONS, Cell, Conditions, Scale, at_length, make_cell
 from gossamer.paper.findings import NOT_RUN, Section, Verdict, counted
-from gossamer.paper.paper_result import BeyondThePaper, Look, add_legend, look_of
+from gossamer.paper.paper_result import BeyondThePaper, Look, add_legend, look_of, markdown_table
 from gossamer.report.style import DPI, GREY
 
 OURS, MATCHED, UNDAMPED, BASELINE = "SDM-ASGD", "DM-ASGD", "DM-ASGD, undamped", "D-ASGD"
@@ -79,6 +79,11 @@ class Loss:
         """The points with their standard deviation, if there is one."""
         return f"{self.points:.2f}" + ("" if self.spread is None else f" ± {self.spread:.2f}")
 
+    @property
+    def text_with_seeds(self) -> str:
+        """The text with the number of seeds."""
+        return f"{self.text} ({self.seeds})"
+
 
 def losses(section: Section, row: str) -> dict[str, Loss]:
     """Return what a row loses in each column that has the synchronous run too, over the seeds that both have."""
@@ -122,23 +127,21 @@ class RecommendedRule(BeyondThePaper):
     def summary_table(self, section: Section) -> list[str]:
         """Return what ours loses and what the nearest rival does: a line for each model, length and partition."""
         found = losses_by_row(section)
-        heads = [f"tau {delay}, at most {limit:g} | nearest rival" for delay, limit in LIMITS.items()]
-        lines = [f"| {OURS} loses | {' | '.join(heads)} |", f"|---|{'---:|---|' * len(LIMITS)}"]
+        heads = [
+            head for delay, limit in LIMITS.items() for head in (f"tau {delay}, at most {limit:g}", "nearest rival")
+        ]
+        rows = []
         for place in dict.fromkeys(column.rpartition(", ")[0] for column in section.columns):
-            cells = []
+            cells = [place]
             for column in (f"{place}, tau {delay}" for delay in LIMITS):
-                ours = found.get(OURS, {}).get(column)
+                here = {row: each[column] for row, each in found.items() if column in each}
                 alone = "no synchronous run" if (OURS, column) in section.outcomes else "not run"
-                cells.append(alone if ours is None else _with_seeds(ours))
-                rivals = {
-                    row: each[column]
-                    for row, each in found.items()
-                    if column in each and row not in AT_THE_CEILINGS_RATE
-                }
-                nearest = min(rivals, key=lambda row: rivals[row].points, default=None)
-                cells.append("-" if nearest is None else f"{nearest} {_with_seeds(rivals[nearest])}")
-            lines.append(f"| {place} | {' | '.join(cells)} |")
-        return lines
+                rivals = [row for row in here if row not in AT_THE_CEILINGS_RATE]
+                nearest = min(rivals, key=lambda row: here[row].points, default=None)
+                cells.append(here[OURS].text_with_seeds if OURS in here else alone)
+                cells.append("-" if nearest is None else f"{nearest} {here[nearest].text_with_seeds}")
+            rows.append(cells)
+        return markdown_table([f"{OURS} loses", *heads], rows, "---|")
 
     def tables(self, section: Section) -> list[str]:
         """Return accuracies, then losses."""
@@ -172,19 +175,15 @@ def losses_table(section: Section) -> list[str]:
     found = losses_by_row(section)
     if not found:
         return []
-    lines = [
-        f"Points lost to the synchronous run, seed by seed: mean ± standard deviation over seeds; {CEILING} is 0.",
-        "",
-        f"| | at most | {' | '.join(found)} |",
-        f"|---|---:|{'---:|' * len(found)}",
-    ]
+    rows = []
     for column in section.columns:
         here = [of_row[column] for of_row in found.values() if column in of_row]
         if here:
             empty = {row: "not run" if (row, column) in section.places else "-" for row in found}
             cells = [of_row[column].text if column in of_row else empty[row] for row, of_row in found.items()]
-            lines.append(f"| {column} | {here[0].limit:g} | {' | '.join(cells)} |")
-    return lines
+            rows.append([column, f"{here[0].limit:g}", *cells])
+    about = f"Points lost to the synchronous run, seed by seed: mean ± standard deviation over seeds; {CEILING} is 0."
+    return [about, "", *markdown_table(["", "at most", *found], rows)]
 
 
 def _bytes(section: Section) -> list[str]:
@@ -195,10 +194,6 @@ def _bytes(section: Section) -> list[str]:
         if len(sent) == len(both):
             return [f"{OURS} sends {sent[0] / sent[1]:.2f} times the bytes of {BASELINE}."]
     return []
-
-
-def _with_seeds(loss: Loss) -> str:
-    return f"{loss.text} ({loss.seeds})"
 
 
 def _spread_out(axes: Axes) -> None:

@@ -212,6 +212,11 @@ class Outcome:
         known = {epoch: of_seeds for epoch, of_seeds in rows if all(of_seeds)}  # none before the first step
         return list(known), [[mean_of(shares) for shares in zip(*of_seeds, strict=True)] for of_seeds in known.values()]
 
+    def last_share(self) -> float | None:
+        """Return the share of predicting steps in the last interval, the mean over clusters."""
+        _, shares = self.predict_shares()
+        return mean_of(shares[-1]) if shares else None
+
     def accuracy_curve(self) -> tuple[list[float], list[float]]:
         """Return the epochs and the accuracies in per cent, means over seeds."""
         epochs, rows = self._over_epochs("accuracy")

@@ -1,23 +1,18 @@
 """Writes all pages. OUT/README.md says what is reproduced, what is not and what is better, from the stored runs."""
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-from matplotlib.figure import Figure
 
 from gossamer.errors import UserError
 from gossamer.paper import RESULTS
 from gossamer.paper.cells import BEYOND, CEILING, PROTOCOLS
 from gossamer.paper.findings import (
     FAILED,
-    NOT_RUN,
-    ORDER_ONLY,
     REPRODUCED,
+    WORDS,
     CheckedClaim,
     Claim,
-    Reported,
     Section,
     baseline_note,
     check_claims,
@@ -25,25 +20,20 @@ from gossamer.paper.findings import (
     unfinished_searches,
 )
 from gossamer.paper.paper_result import (
-    PAPER,
-    PAPER_LOOK,
-    PROTOCOL_LOOK,
     BeyondThePaper,
+    Found,
     MeasuredResult,
     PaperResult,
     Sections,
-    add_legend,
+    markdown_table,
     save_picture,
     wrapped,
 )
-from gossamer.paper.paper_tables import FIRST
-from gossamer.paper.store import Outcome
-from gossamer.report.style import DPI, GREY, styled
+from gossamer.paper.paper_tables import FIRST, draw_advantages
 from gossamer.state.checkpoint import write_text
 
 BASELINE, OURS = "D-ASGD", "PC-ASGD"
 PICTURE = "summary.png"
-WORDS = (REPRODUCED, ORDER_ONLY, FAILED, NOT_RUN)
 INTRODUCTION = (
     "`gossamer reproduce` wrote this page from the runs in data/. It compares differences, such as PC-ASGD over D-ASGD "
     "in one column of a table. *Reproduced*: ours has the paper's order and size. *Order only*: the same order, "
@@ -54,8 +44,6 @@ LEGEND = (
     "Each cell: in how many comparisons we find the same order, in how many of these also the paper's size, then the "
     "smallest and the largest difference in points of accuracy."
 )
-
-Found = tuple[MeasuredResult, Section]
 
 
 def make_folder(folder: Path) -> None:
@@ -126,19 +114,13 @@ def _link(result: MeasuredResult, section: Section) -> str:
 
 def _counts(found: Sequence[Found]) -> list[str]:
     """Return a table of comparisons by word, a line for each result, scale and protocol."""
-    lines = []
+    rows = []
     for result, section in found:
         verdict = None if isinstance(result, BeyondThePaper) else result.verdict(section)
         if verdict is not None:
-            counts = " | ".join(str(verdict.counts.get(word, 0)) for word in WORDS)
-            lines.append(
-                f"| [{result.name}]({result.name}.md) | {section.scale.name} | {section.protocol} | {counts} |"
-            )
-    return (
-        [f"| | scale | protocol | {' | '.join(WORDS)} |", "|---|---|---|---:|---:|---:|---:|", *lines, ""]
-        if lines
-        else []
-    )
+            counts = [str(verdict.counts.get(word, 0)) for word in WORDS]
+            rows.append([f"[{result.name}]({result.name}.md)", section.scale.name, section.protocol, *counts])
+    return [*markdown_table(["result", "scale", "protocol", *WORDS], rows), ""] if rows else []
 
 
 def _sentences(leads: Sequence[Found], everything: Sequence[Found]) -> list[str]:
@@ -206,15 +188,12 @@ def _better(section: Section) -> list[Claim]:
 
 def _table(statements: Sequence[Statement], protocols: Sequence[str]) -> list[str]:
     """Return a line for each statement and a column for each protocol."""
-    lines = [
-        f"| | the paper's difference | {' | '.join(f'protocol {protocol}' for protocol in protocols)} |",
-        f"|---|---|{'---|' * len(protocols)}",
-    ]
+    rows = []
     for statement in statements:
         printed = _span([each.paper for each in statement.all if each.paper is not None])
-        cells = [_cell(statement.checked.get(protocol, [])) for protocol in protocols]
-        lines.append(f"| {' | '.join([statement.text, printed, *cells])} |")
-    return [*lines, ""]
+        rows.append([statement.text, printed, *(_cell(statement.checked.get(name, [])) for name in protocols)])
+    heads = ["statement", "the paper's difference", *(f"protocol {name}" for name in protocols)]
+    return [*markdown_table(heads, rows, "---|"), ""]
 
 
 def _cell(checked: list[CheckedClaim]) -> str:
@@ -262,55 +241,3 @@ def _beyond(leads: Sequence[Found]) -> list[str]:
             lines += [wrapped(f"**{result.name}.** {_link(result, section)}. {result.caption}"), ""]
             lines += [*result.summary_table(section), "", wrapped(" ".join([result.findings(section), *notes])), ""]
     return ["## Beyond the paper", "", *lines] if lines else []
-
-
-# The picture.
-
-Differences = dict[str, dict[str, tuple[float, float]]]  # by row and source: points, and their standard deviation
-
-
-def advantages(found: Sequence[Found], column: str, baseline: str) -> Differences:
-    """Return the points of every row above the baseline in one column, in the paper and here."""
-    points: Differences = {}
-    for result, section in found:
-        base, printed = section.outcomes.get((baseline, column)), result.reported.get((baseline, column))
-        for row in section.rows:
-            outcome, reported = section.outcomes.get((row, column)), result.reported.get((row, column))
-            if base is None or outcome is None or row == baseline:
-                continue
-            points.setdefault(row, {})[_source(section)] = _difference(outcome, base)
-            if reported is not None and printed is not None:
-                points[row][PAPER] = _difference(reported, printed)
-    return points
-
-
-def _source(section: Section) -> str:
-    return f"here, protocol {section.protocol}, scale {section.scale.name}"
-
-
-def _difference(one: Outcome | Reported, other: Outcome | Reported) -> tuple[float, float]:
-    return one.mean - other.mean, math.hypot(one.std or 0.0, other.std or 0.0)
-
-
-@styled
-def draw_advantages(found: Sequence[Found], column: str, baseline: str) -> Figure:
-    """Draw a line for each row, the best at the top; the scale with the most runs has filled markers."""
-    points = advantages(found, column, baseline)
-    rows = sorted(points, key=lambda row: max(ours for ours, _ in points[row].values()))
-    figure = Figure(figsize=(8.4, max(2.8, 1.6 + 0.36 * len(rows))), dpi=DPI, layout="constrained")
-    axes = figure.add_subplot()
-    lead = leading([section for _, section in found])[0].scale
-    looks = {PAPER: PAPER_LOOK}
-    for _, section in found:
-        hollow = {} if section.scale is lead else {"markerfacecolor": "none"}
-        looks[_source(section)] = PROTOCOL_LOOK[section.protocol] | hollow
-    for at, row in enumerate(rows):
-        for source, (ours, spread) in points[row].items():
-            axes.errorbar(ours, at, xerr=spread, capsize=2, **looks[source])
-    axes.axvline(0, color=GREY, linewidth=1)
-    axes.set_yticks(range(len(rows)), rows)
-    axes.set_xlabel(f"points of accuracy above {baseline}")
-    axes.set_title(column)
-    shown = {source for of_row in points.values() for source in of_row}
-    add_legend(figure, {source: look for source, look in looks.items() if source in shown}, columns=2)
-    return figure

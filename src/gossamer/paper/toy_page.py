@@ -12,7 +12,7 @@ from typing import Any
 from gossamer.engine.training import Stop
 from gossamer.paper.findings import Section
 from gossamer.paper.make_run import Stopped
-from gossamer.paper.paper_result import PaperResult, wrapped
+from gossamer.paper.paper_result import PaperResult, markdown_table, wrapped
 from gossamer.paper.toy import APART, CLUSTERS, PRINTED_LR, STEPS, Row, run_toy
 from gossamer.paper.toy_figures import FORM, write_toy_figures
 from gossamer.run.folder import to_json
@@ -25,8 +25,8 @@ MILD = 2.0  # quantities within this factor of each other differ mildly
 GONE = 0.01  # of the first squared gradient: what is left when a run has converged
 HOLDS, IN_PART, FAILS = "Holds", "Holds in part", "Does not hold"
 HEADINGS = (
-    "function | lambda | eta | delay | outcome | mean ‖∇F‖² | last tenth | bound, derived | main text | appendix | "
-    "eta gamma | stable up to | eta h at the end | distance | f"
+    *("function", "lambda", "eta", "delay", "outcome", "mean ‖∇F‖²", "last tenth", "bound, derived", "main text"),
+    *("appendix", "eta gamma", "stable up to", "eta h at the end", "distance", "f"),
 )
 
 
@@ -233,14 +233,13 @@ def toy_page(results: Sequence[Row], images: str = "") -> str:
         title, of_page = name.capitalize(), f"{images}{name}"
         lines += [f"![{title}, scaled: trajectories, and mean squared gradients beside the bound]({of_page}.png)", ""]
         lines += [f"![{title} as it is: squared gradients by step]({of_page}-printed-step.png)", ""]
-    lines += ["## All runs", "", *_TABLE_NOTE, "", f"| {HEADINGS} |", f"|---|{'---:|' * 3}---|{'---:|' * 10}"]
-    return "\n".join([*lines, *(f"| {' | '.join(_cells(row))} |" for row in results), ""])
+    return "\n".join([*lines, "## All runs", "", _TABLE_NOTE, "", *markdown_table(HEADINGS, map(_cells, results)), ""])
 
 
 _SAME_RUN = "A function times s at step eta with lambda is the same run as the function at step s eta with s lambda."
-_TABLE_NOTE = (
-    "Mean ‖∇F‖²: over all iterations and seeds, ± the standard deviation over seeds. *Stable up to*: the largest",
-    "eta h at which the linearised update is stable; Theorem 2 asks for eta gamma below 1 at every delay.",
+_TABLE_NOTE = wrapped(
+    "Mean ‖∇F‖²: over all iterations and seeds, ± the standard deviation over seeds. *Stable up to*: the largest eta h "
+    "at which the linearised update is stable; Theorem 2 asks for eta gamma below 1 at every delay."
 )
 
 
