@@ -92,7 +92,7 @@ class Campaign:
             todo = theirs
 
     def _next(self, rates: Rates, cell: Cell, seed: int) -> tuple[str, Job] | None:
-        """Return the next run on the way to this seed of a cell, or None if that is stored."""
+        """Return the next run or trial that this seed of a cell needs, or None if it is stored."""
         try:
             settled = rates.settled(cell)
         except Missing as missing:

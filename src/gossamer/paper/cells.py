@@ -137,13 +137,12 @@ class Conditions:
 
 @dataclass(frozen=True)
 class Cell:
-    """A place in a result, and the settings of its runs but for the seed.
+    """A place in a result, and the settings of its runs, without the seed.
 
-    With `tune_on`, learning rate and momentum are the best of those settings on held-out data. With `refine_on`, a
-    second search goes on there from the rate that was found. Both are empty once the rate is known; it is `tentative`
-    while the search is unfinished. `extra` cells are not in the paper. A `timed` cell measures the time of an epoch. A
-    `watched` one is evaluated during the run, not only at its end. `number` is the delay or the number of agents of
-    its column, where columns are ordered by it.
+    `tune_on`: on held-out data, where learning rate and momentum are searched. `refine_on`: where a second search
+    continues from the rate that was found. Both are empty once the rate is known; the cell is `tentative` while the
+    search is unfinished. `extra`: not in the paper. `timed`: measures the time of an epoch. `watched`: evaluated during
+    the run, not only at its end. `number`: the delay or number of agents of its column, where columns have one.
     """
 
     row: str

@@ -21,7 +21,7 @@ from gossamer.paper.findings import (
     counted,
     single_verdict,
 )
-from gossamer.paper.paper_result import PAPER, Look, MeasuredResult, add_legend, look_of, panels_for
+from gossamer.paper.paper_result import PAPER, LineStyle, MeasuredResult, add_legend, panels_for, style_of
 from gossamer.paper.paper_tables import (
     COLUMNS_8,
     CRITERION_NOTE,
@@ -59,7 +59,7 @@ class AccuracyCurves(MeasuredResult):
             for row in section.rows:
                 outcome = section.outcomes.get((row, name))
                 if outcome is not None:
-                    panel.plot(*outcome.accuracy_curve(), **look_of(row, section.rows))
+                    panel.plot(*outcome.accuracy_curve(), **style_of(row, section.rows))
             panel.set_xlabel("epochs")
             panel.set_ylabel("test accuracy in %")
         _add_legend_of_rows(figure, sections[0].rows)
@@ -97,14 +97,14 @@ class AccuracyByNumber(MeasuredResult):
 
 
 def _draw_row(panel: Axes, section: Section, row: str) -> None:
-    look = look_of(row, section.rows)
+    style = style_of(row, section.rows)
     columns = [name for name in section.columns if (row, name) in section.outcomes]
     outcomes = [section.outcomes[row, name] for name in columns]
     if NO_DELAY in columns:  # the ceiling of all delays
-        panel.axhline(outcomes[0].mean, **{**look, "marker": ""})
+        panel.axhline(outcomes[0].mean, **{**style, "marker": ""})
     elif outcomes:
         numbers, means = [section.numbers[name] for name in columns], [outcome.mean for outcome in outcomes]
-        panel.errorbar(numbers, means, yerr=[outcome.std or 0.0 for outcome in outcomes], capsize=2, **look)
+        panel.errorbar(numbers, means, yerr=[outcome.std or 0.0 for outcome in outcomes], capsize=2, **style)
 
 
 @dataclass(frozen=True)
@@ -161,10 +161,10 @@ class PredictingShares(MeasuredResult):
             panel.set_ylim(-0.04, 1.04)
             panel.set_xlabel("epochs")
         panels[0].set_ylabel("share of predicting steps")
-        looks: dict[str, Look] = {name: {"color": COLOURS[at % len(COLOURS)]} for at, name in enumerate(criteria)}
-        looks |= {f"cluster {at + 1}": {"color": GREY, "linestyle": DASHES[at]} for at in (0, 1)}
-        looks |= {PAPER: {"color": GREY, "linewidth": 1, "linestyle": ":"}}
-        add_legend(figure, looks, columns=4)
+        styles: dict[str, LineStyle] = {name: {"color": COLOURS[at % len(COLOURS)]} for at, name in enumerate(criteria)}
+        styles |= {f"cluster {at + 1}": {"color": GREY, "linestyle": DASHES[at]} for at in (0, 1)}
+        styles |= {PAPER: {"color": GREY, "linewidth": 1, "linestyle": ":"}}
+        add_legend(figure, styles, columns=4)
         return figure
 
 
@@ -213,7 +213,7 @@ class EpochTime(MeasuredResult):
 
 
 def _add_legend_of_rows(figure: Figure, rows: Sequence[str]) -> None:
-    add_legend(figure, {row: look_of(row, rows) for row in rows}, columns=4)
+    add_legend(figure, {row: style_of(row, rows) for row in rows}, columns=4)
 
 
 # Cells.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from gossamer.paper.cells import CEILING, Cell, Scale
 from gossamer.paper.store import USUAL_SPREAD, Outcome, Record
 
-Place = tuple[str, str]  # row and column of a table
+RowColumn = tuple[str, str]  # row and column of a table
 WORDS = REPRODUCED, ORDER_ONLY, FAILED, NOT_RUN = "reproduced", "order only", "failed", "not run"
 PAPERS_SCALE = "full"  # runs at other scales are shorter, and end lower for that
 
@@ -30,8 +30,8 @@ class Reported:
 class Claim:
     """The paper says that one cell has a larger accuracy than another."""
 
-    larger: Place
-    smaller: Place
+    larger: RowColumn
+    smaller: RowColumn
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class Section:
     scale: Scale
     protocol: str
     cells: list[Cell]
-    outcomes: dict[Place, Outcome]
-    elsewhere: dict[Place, tuple[str, Outcome]] = field(default_factory=dict)  # runs of other scales
+    outcomes: dict[RowColumn, Outcome]
+    elsewhere: dict[RowColumn, tuple[str, Outcome]] = field(default_factory=dict)  # runs of other scales
 
     @property
     def about(self) -> str:
@@ -70,7 +70,7 @@ class Section:
         return {cell.column: cell.number for cell in self.cells}
 
     @functools.cached_property
-    def places(self) -> set[Place]:
+    def places(self) -> set[RowColumn]:
         """All places that have a cell."""
         return {(cell.row, cell.column) for cell in self.cells}
 
@@ -173,7 +173,9 @@ def single_verdict(word: str, sentence: str) -> Verdict:
     return Verdict(word, f"{word.capitalize()}: {sentence}", {word: 1})
 
 
-def check_claims(section: Section, claims: Iterable[Claim], reported: Mapping[Place, Reported]) -> list[CheckedClaim]:
+def check_claims(
+    section: Section, claims: Iterable[Claim], reported: Mapping[RowColumn, Reported]
+) -> list[CheckedClaim]:
     """Return the claims whose cells were both run."""
     checked = []
     for claim in claims:
@@ -191,7 +193,7 @@ def check_claims(section: Section, claims: Iterable[Claim], reported: Mapping[Pl
     return checked
 
 
-def verdict_on_claims(section: Section, claims: Sequence[Claim], reported: Mapping[Place, Reported]) -> Verdict:
+def verdict_on_claims(section: Section, claims: Sequence[Claim], reported: Mapping[RowColumn, Reported]) -> Verdict:
     """Compare the orders that the paper prints with ours."""
     possible = [claim for claim in claims if {claim.larger, claim.smaller} <= section.places]
     checked = check_claims(section, possible, reported)
@@ -208,7 +210,7 @@ def verdict_on_claims(section: Section, claims: Sequence[Claim], reported: Mappi
     return Verdict(word, " ".join([*sentences, *baseline_note(section, reported)]), counts)
 
 
-def baseline_note(section: Section, reported: Mapping[Place, Reported]) -> list[str]:
+def baseline_note(section: Section, reported: Mapping[RowColumn, Reported]) -> list[str]:
     """Say where even the run without delay ends below the paper's best: the protocol falls short there, not a rule."""
     short = []
     for (row, column), outcome in section.outcomes.items():

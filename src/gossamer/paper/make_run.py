@@ -1,6 +1,6 @@
 """Makes one run and returns its record. A run that is stopped is saved and continues later.
 
-A run has no folder while it goes on: the messages in flight of a deep net are gigabytes, too many to write every few
+A run in progress has no folder: the messages in flight of a deep net are gigabytes, too many to write every few
 epochs. It is saved when it is stopped, and every 15 minutes.
 """
 

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 
 from gossamer.engine.training import Stop
 from gossamer.paper.cells import BEYOND, FAMILY, PROTOCOLS, SCALES, Cell, Scale
-from gossamer.paper.findings import Claim, Place, Reported, Section, Verdict, leading, verdict_on_claims
+from gossamer.paper.findings import Claim, Reported, RowColumn, Section, Verdict, leading, verdict_on_claims
 from gossamer.paper.rates import Rates
 from gossamer.paper.store import Outcome, Store
 from gossamer.report.style import COLOURS, DASHES, DPI, GREY, MARKERS, styled
@@ -58,7 +58,7 @@ class MeasuredResult(PaperResult):
 
     cells: Callable[[Scale, str], list[Cell]] = field(kw_only=True)  # of a protocol
     needs: str = "CIFAR-10 at quick and full"
-    reported: Mapping[Place, Reported] = field(default_factory=dict)
+    reported: Mapping[RowColumn, Reported] = field(default_factory=dict)
     claims: tuple[Claim, ...] = ()
     reading: str = ""
     protocols: tuple[str, ...] = tuple(PROTOCOLS)
@@ -72,7 +72,7 @@ class MeasuredResult(PaperResult):
         return sorted(cells, key=lambda cell: cell.extra)
 
     def section(self, rates: Rates, protocol: str) -> Section:
-        """Look up all that is stored of one scale and protocol."""
+        """LineStyle up all that is stored of one scale and protocol."""
         cells, outcomes = self.cells_of(rates.scale, [protocol]), {}
         for cell in cells:
             found = rates.so_far(cell)
@@ -193,7 +193,7 @@ class BeyondThePaper(MeasuredResult):
         raise NotImplementedError
 
 
-Found = tuple[MeasuredResult, Section]
+ResultSection = tuple[MeasuredResult, Section]
 
 
 def find_sections(results: Iterable[PaperResult], store: Store) -> Sections:
@@ -219,7 +219,7 @@ def _reported_text(number: Reported | None) -> str:
     return f"{number.mean:.1f}" + ("" if number.std is None else f" ± {number.std:.1f}")
 
 
-def _cell_text(section: Section, place: Place) -> str:
+def _cell_text(section: Section, place: RowColumn) -> str:
     """Return mean, standard deviation and seeds, or that and where it was not run."""
     if place in section.outcomes:
         return section.outcomes[place].text_with_rate
@@ -242,18 +242,18 @@ def wrapped(text: str, indent: str = "") -> str:
 
 # Pictures: the paper's numbers hollow, ours filled.
 
-Look = dict[str, Any]  # of a line, as matplotlib takes it
-MAIN_ROWS = (*FAMILY, *BEYOND)  # look alike in all pictures
+LineStyle = dict[str, Any]  # keyword arguments of matplotlib
+MAIN_ROWS = (*FAMILY, *BEYOND)  # look the same in all pictures
 PAPER = "the paper"
-PAPER_LOOK: Look = {"marker": "s", "color": GREY, "markerfacecolor": "none", "linestyle": "none"}
-PROTOCOL_LOOK: dict[str, Look] = {
+PAPER_STYLE: LineStyle = {"marker": "s", "color": GREY, "markerfacecolor": "none", "linestyle": "none"}
+PROTOCOL_STYLE: dict[str, LineStyle] = {
     "paper": {"marker": "o", "color": COLOURS[2], "linestyle": "none"},
     "tuned": {"marker": "D", "color": COLOURS[1], "linestyle": "none"},
 }
 
 
-def look_of(row: str, rows: Sequence[str]) -> Look:
-    """Return how a row's line looks among these rows."""
+def style_of(row: str, rows: Sequence[str]) -> LineStyle:
+    """Return the style of a row's line among these rows."""
     others = [each for each in rows if each not in MAIN_ROWS]
     order = MAIN_ROWS.index(row) if row in MAIN_ROWS else len(MAIN_ROWS) + others.index(row)
     return {
@@ -276,9 +276,9 @@ def panels_for(titles: Sequence[str], width: float = 4.2, height: float = 3.4) -
     return figure, panels
 
 
-def add_legend(figure: Figure, looks: Mapping[str, Look], columns: int) -> None:
-    """Say below the panels how each line looks."""
-    handles = [Line2D([], [], **{"label": label, **look}) for label, look in looks.items()]
+def add_legend(figure: Figure, styles: Mapping[str, LineStyle], columns: int) -> None:
+    """Name the lines below the panels."""
+    handles = [Line2D([], [], **{"label": label, **style}) for label, style in styles.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=columns)
 
 

@@ -13,16 +13,16 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from gossamer.paper.cells import BEYOND, CEILING, FAMILY, Cell, Conditions, Scale, make_cell
-from gossamer.paper.findings import Claim, Place, Reported, Section, leading
+from gossamer.paper.findings import Claim, Reported, RowColumn, Section, leading
 from gossamer.paper.paper_result import (
     PANELS,
     PAPER,
-    PAPER_LOOK,
-    PROTOCOL_LOOK,
-    Found,
-    Look,
+    PAPER_STYLE,
+    PROTOCOL_STYLE,
+    LineStyle,
     MeasuredResult,
     PaperResult,
+    ResultSection,
     add_legend,
     panels_for,
 )
@@ -64,7 +64,7 @@ COLUMNS_8, COLUMNS_20 = (tuple(column_of(*case, agents) for case in CASES) for a
 FIRST = COLUMNS_8[0]
 
 
-def _printed(columns: tuple[str, ...], rows: dict[str, str]) -> dict[Place, Reported]:
+def _printed(columns: tuple[str, ...], rows: dict[str, str]) -> dict[RowColumn, Reported]:
     """Read rows of 'mean±std' with spaces between them."""
     return {
         (row, name): Reported(*(float(part) for part in text.split("±")))
@@ -143,18 +143,18 @@ class AccuracyTable(MeasuredResult):
         figure, panels = panels_for(shown, height=max(2.4, 1.0 + 0.3 * len(rows)))
         for place, (panel, name) in enumerate(zip(panels, shown, strict=True)):
             for at, row in enumerate(reversed(rows)):
-                dots: list[tuple[float, Reported | Outcome | None, Look]]
-                dots = [(0.0, self.reported.get((row, name)), PAPER_LOOK)]
+                dots: list[tuple[float, Reported | Outcome | None, LineStyle]]
+                dots = [(0.0, self.reported.get((row, name)), PAPER_STYLE)]
                 for shift, section in zip((-0.14, 0.14), sections, strict=False):
-                    dots.append((shift, section.outcomes.get((row, name)), PROTOCOL_LOOK[section.protocol]))
-                for shift, number, look in dots:
+                    dots.append((shift, section.outcomes.get((row, name)), PROTOCOL_STYLE[section.protocol]))
+                for shift, number, style in dots:
                     if number is not None:
-                        panel.errorbar(number.mean, at + shift, xerr=number.std, capsize=2, **look)
+                        panel.errorbar(number.mean, at + shift, xerr=number.std, capsize=2, **style)
             panel.set_yticks(range(len(rows)), list(reversed(rows)) if place % PANELS == 0 else [""] * len(rows))
             panel.grid(visible=True, axis="both")
             panel.set_xlabel("test accuracy in %")
-        looks = {f"here, protocol {section.protocol}": PROTOCOL_LOOK[section.protocol] for section in sections}
-        add_legend(figure, {PAPER: PAPER_LOOK, **looks}, columns=3)
+        styles = {f"here, protocol {section.protocol}": PROTOCOL_STYLE[section.protocol] for section in sections}
+        add_legend(figure, {PAPER: PAPER_STYLE, **styles}, columns=3)
         return figure
 
 
@@ -214,7 +214,9 @@ The proofs have further gaps, so the bounds are no guarantee for the algorithm a
 # The picture of the summary: all rows of Tables 2 and 3 in one column.
 
 
-def _differences(found: Sequence[Found], column: str, baseline: str) -> dict[str, dict[str, tuple[float, float]]]:
+def _differences(
+    found: Sequence[ResultSection], column: str, baseline: str
+) -> dict[str, dict[str, tuple[float, float]]]:
     """Return by row and source the points above the baseline and their standard deviation, in the paper and here."""
     points: dict[str, dict[str, tuple[float, float]]] = {}
     for result, section in found:
@@ -232,26 +234,26 @@ def _source(section: Section) -> str:
 
 
 @styled
-def draw_advantages(found: Sequence[Found], column: str, baseline: str) -> Figure:
+def draw_above_baseline(found: Sequence[ResultSection], column: str, baseline: str) -> Figure:
     """Draw how far each row is above the baseline, the best at the top; the scale with the most runs is filled."""
     points = _differences(found, column, baseline)
     rows = sorted(points, key=lambda row: max(ours for ours, _ in points[row].values()))
     figure = Figure(figsize=(8.4, max(2.8, 1.6 + 0.36 * len(rows))), dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
     lead = leading([section for _, section in found])[0].scale
-    looks = {PAPER: PAPER_LOOK}
+    styles = {PAPER: PAPER_STYLE}
     for _, section in found:
         hollow = {} if section.scale is lead else {"markerfacecolor": "none"}
-        looks[_source(section)] = PROTOCOL_LOOK[section.protocol] | hollow
+        styles[_source(section)] = PROTOCOL_STYLE[section.protocol] | hollow
     for at, row in enumerate(rows):
         for source, (ours, spread) in points[row].items():
-            axes.errorbar(ours, at, xerr=spread, capsize=2, **looks[source])
+            axes.errorbar(ours, at, xerr=spread, capsize=2, **styles[source])
     axes.axvline(0, color=GREY, linewidth=1)
     axes.set_yticks(range(len(rows)), rows)
     axes.set_xlabel(f"points of accuracy above {baseline}")
     axes.set_title(column)
     shown = {source for of_row in points.values() for source in of_row}
-    add_legend(figure, {source: look for source, look in looks.items() if source in shown}, columns=2)
+    add_legend(figure, {source: style for source, style in styles.items() if source in shown}, columns=2)
     return figure
 
 

@@ -3,13 +3,13 @@
 A trial is a run like any other, on held-out data, and is stored like one. So the search is a function of the store: it
 goes as far as the trials reach, and then names the run that it needs next.
 
-All rates are tried for a third of the epochs. From the best one the search goes on at full length while that helps:
-downwards, as a rule that predicts may fail late, so that the best rate of a short run is too large for a long one; else
-upwards, as a large rate needs time to settle. It does not go upwards if the next larger rate did worse than the next
+All rates are tried for a third of the epochs. From the best one the search continues at full length while that helps.
+It goes down first: a rule that predicts may fail late, so the best rate of a short run may be too large for a long one.
+Else it goes up: a large rate needs time to settle. It does not go up if the next larger rate did worse than the next
 smaller one in short trials of ten epochs or more.
 
-With skewed labels the search begins at the rate of equal data, or below it where a rule fails there. It goes on at full
-length in the same way, down or else up. The momentum stays that of equal data.
+With skewed labels the search begins at the rate of equal data, or below it where a rule fails there. It continues at
+full length in the same way, down or else up. The momentum stays that of equal data.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from gossamer.train.rate_search import DIVERGED, FURTHER, Score, Search, rounded
 
 THIRD = 3
 TELLING = 10  # epochs: fewer do not tell that a larger rate is too large
-STEPS = 4  # at most so many rates away from where a climb begins
+STEPS = 4  # a climb ends at most so many rates from its beginning
 HOLDS = 2  # with skewed labels a rule fails if its accuracy is below that of equal data over this
 
 Found = tuple[float, Score]  # a rate, and how good it was at full length

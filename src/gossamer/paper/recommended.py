@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from gossamer.paper.cells import CEILING, DEEP, FIRST_MODEL, PARTITIONS, Cell, Conditions, Scale, at_length, make_cell
 from gossamer.paper.findings import NOT_RUN, Section, Verdict, counted
-from gossamer.paper.paper_result import BeyondThePaper, Look, add_legend, look_of, markdown_table
+from gossamer.paper.paper_result import BeyondThePaper, LineStyle, add_legend, markdown_table, style_of
 from gossamer.report.style import DPI, GREY
 
 OURS, MATCHED, UNDAMPED, BASELINE = "SDM-ASGD", "DM-ASGD", "DM-ASGD, undamped", "D-ASGD"
@@ -153,20 +153,20 @@ class RecommendedRule(BeyondThePaper):
         columns = [name for name in reversed(sections[0].columns) if any(name in of_row for of_row in found.values())]
         figure = Figure(figsize=(8.4, 2.2 + 0.42 * len(columns)), dpi=DPI, layout="constrained")
         axes = figure.add_subplot()
-        looks: dict[str, Look] = {
-            row: {**look_of(row, list(found)), "linestyle": "none", "markersize": 6} for row in found
+        styles: dict[str, LineStyle] = {
+            row: {**style_of(row, list(found)), "linestyle": "none", "markersize": 6} for row in found
         }
         for row in reversed(found):  # ours, which is the first, above the others
             for at, column in enumerate(columns):
                 if (loss := found[row].get(column)) is not None:
-                    axes.errorbar(loss.points, at, xerr=loss.spread, capsize=2, **looks[row])
+                    axes.errorbar(loss.points, at, xerr=loss.spread, capsize=2, **styles[row])
                     axes.plot([loss.limit] * 2, [at - 0.3, at + 0.3], color=GREY, linewidth=2)
         axes.axvline(0, color=GREY, linewidth=1)
         axes.set_yticks(range(len(columns)), columns)
         _spread_out(axes)
         axes.set_xlabel("points lost to the synchronous run, seed by seed")
         limit = {"linestyle": "none", "marker": "|", "markersize": 12, "color": GREY}
-        add_legend(figure, {**looks, "as much as may be lost": limit}, columns=3)
+        add_legend(figure, {**styles, "as much as may be lost": limit}, columns=3)
         return figure
 
 

@@ -36,7 +36,7 @@ class Store:
     """All runs of a folder, by key and seed."""
 
     def __init__(self, folder: Path) -> None:
-        """Read what is there."""
+        """Read all runs of the folder."""
         self.folder = folder / "data"
         self._records: dict[tuple[str, int], Record] = {}  # by key and seed
         self._num_read: dict[Path, int] = {}  # whole lines of each file

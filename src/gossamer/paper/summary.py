@@ -21,15 +21,15 @@ from gossamer.paper.findings import (
 )
 from gossamer.paper.paper_result import (
     BeyondThePaper,
-    Found,
     MeasuredResult,
     PaperResult,
+    ResultSection,
     Sections,
     markdown_table,
     save_picture,
     wrapped,
 )
-from gossamer.paper.paper_tables import FIRST, draw_advantages
+from gossamer.paper.paper_tables import FIRST, draw_above_baseline
 from gossamer.state.checkpoint import write_text
 
 BASELINE, OURS = "D-ASGD", "PC-ASGD"
@@ -67,12 +67,12 @@ def write_summary(sections: Sections, folder: Path) -> list[Path]:
     shown = [found for found in _found(sections) if found[0].name in ("table-2", "table-3")]
     drawn = [picture] if any((BASELINE, FIRST) in section.outcomes for _, section in shown) else []
     if drawn:
-        save_picture(draw_advantages(shown, FIRST, BASELINE), picture)
+        save_picture(draw_above_baseline(shown, FIRST, BASELINE), picture)
     write_text(page, to_summary(sections, picture=bool(drawn), more=_other_pages(folder)))
     return [page, *drawn]
 
 
-def _found(sections: Sections) -> list[Found]:
+def _found(sections: Sections) -> list[ResultSection]:
     """Return all sections with their results."""
     measured = [result for result in RESULTS.values() if isinstance(result, MeasuredResult)]
     return [(result, section) for result in measured for section in sections.get(result.name, [])]
@@ -112,7 +112,7 @@ def _link(result: MeasuredResult, section: Section) -> str:
     return f"[{result.name}]({result.name}.md), scale {section.scale.name}, protocol {section.protocol}"
 
 
-def _counts(found: Sequence[Found]) -> list[str]:
+def _counts(found: Sequence[ResultSection]) -> list[str]:
     """Return a table of comparisons by word, a line for each result, scale and protocol."""
     rows = []
     for result, section in found:
@@ -123,7 +123,7 @@ def _counts(found: Sequence[Found]) -> list[str]:
     return [*markdown_table(["result", "scale", "protocol", *WORDS], rows), ""] if rows else []
 
 
-def _sentences(leads: Sequence[Found], everything: Sequence[Found]) -> list[str]:
+def _sentences(leads: Sequence[ResultSection], everything: Sequence[ResultSection]) -> list[str]:
     """Return in a few sentences what holds, and what to know of all of it."""
     statements = find_statements(leads)
     groups = {
@@ -162,7 +162,7 @@ class Statement:
         return sum(each.word != FAILED for each in self.all) / len(self.all)
 
 
-def find_statements(found: Sequence[Found], *, beyond: bool = False) -> list[Statement]:
+def find_statements(found: Sequence[ResultSection], *, beyond: bool = False) -> list[Statement]:
     """Return what the paper says in these results, or what it lacks, with the highest share first.
 
     Two experiments that meet in several results are compared once.
@@ -212,7 +212,7 @@ def _span(points: Sequence[float]) -> str:
     return " to ".join(ends)
 
 
-def _statements(leads: Sequence[Found]) -> list[str]:
+def _statements(leads: Sequence[ResultSection]) -> list[str]:
     """Return what the paper says, a statement or a result at a time."""
     statements = find_statements(leads)
     single = [found for found in leads if not found[0].claims and not isinstance(found[0], BeyondThePaper)]
@@ -223,12 +223,12 @@ def _statements(leads: Sequence[Found]) -> list[str]:
     return [*lines, *told, ""] if told else lines
 
 
-def _protocols(found: Sequence[Found]) -> list[str]:
+def _protocols(found: Sequence[ResultSection]) -> list[str]:
     there = {section.protocol for result, section in found if result.claims}
     return [protocol for protocol in PROTOCOLS if protocol in there]
 
 
-def _beyond(leads: Sequence[Found]) -> list[str]:
+def _beyond(leads: Sequence[ResultSection]) -> list[str]:
     """Return what goes beyond the paper: what it is, a table, and what is still open."""
     lines = []
     better = [each for each in find_statements(leads, beyond=True) if each.share]

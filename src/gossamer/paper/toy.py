@@ -45,7 +45,7 @@ Path = Float[Tensor, "steps n d"]
 
 @dataclass(frozen=True)
 class ToyCase:
-    """One run but for its seed."""
+    """One run, without its seed."""
 
     function: str
     scale: float

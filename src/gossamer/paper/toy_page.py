@@ -251,7 +251,7 @@ def _setting(head: Row) -> str:
         f"deviation {head['noise'] / head['scale']:g} times the scale of the function on every "
         "coordinate. Start, noise, delays, theta and "
         "lambda are not in the paper. F is the sum of the agents' losses, each at its own state. gamma is the largest "
-        "curvature on the way; of a run that diverged, at its start. h is the curvature where a run ended."
+        "curvature on the path; of a run that diverged, at its start. h is the curvature where a run ended."
     )
 
 
