@@ -202,7 +202,7 @@ def verdict_on_claims(section: Section, claims: Sequence[Claim], reported: Mappi
     if not checked:
         return Verdict(NOT_RUN, "Not run: no two cells that the paper compares have runs.", counts)
     word = next(word for word in (FAILED, ORDER_ONLY, REPRODUCED) if counts[word])
-    numbers = ", ".join(f"{count} {word}" for word, count in counts.items())
+    numbers = ", ".join(f"{count} {word}" for word, count in counts.items() if count or word != NOT_RUN)
     example = max((found for found in checked if found.word == word), key=lambda found: found.gap)
     sentences = [f"{counted(len(possible), 'comparison')}: {numbers}. Largest gap: {example}."]
     if any(outcome.std is None for outcome in section.outcomes.values()):

@@ -114,8 +114,8 @@ class RecommendedRule(BeyondThePaper):
         missing, worst = len(section.columns) - len(ours), max(ours, key=lambda loss: loss.points - loss.limit)
         word = MET if within == len(ours) else MISSED
         sentences = [
-            f"{word.capitalize()}: {OURS} stays within its limit in {within} of {counted(len(ours), 'case')}; "
-            f"{missing} not run.",
+            f"{word.capitalize()}: {OURS} stays within its limit in {within} of {counted(len(ours), 'case')}"
+            f"{f'; {missing} not run' if missing else ''}.",
             f"The worst case loses {worst.text} points where {worst.limit:g} are allowed ({worst.column}).",
         ]
         if unclear:

@@ -233,7 +233,7 @@ def _beyond(leads: Sequence[ResultSection]) -> list[str]:
     lines = []
     better = [each for each in find_statements(leads, beyond=True) if each.share]
     if better:
-        lines += [f"Rules that the paper lacks, beside {OURS}:", "", *_table(better, _protocols(leads))]
+        lines += [f"Rules that are not in the paper, compared with {OURS}:", "", *_table(better, _protocols(leads))]
     for result, section in leads:
         if isinstance(result, BeyondThePaper):
             missing = [row for row in section.rows if not section.has_runs(row=row)]
