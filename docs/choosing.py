@@ -9,21 +9,19 @@ import re
 import statistics
 from pathlib import Path
 
-from gossamer.paper.cells import ALGORITHMS
-from gossamer.paper.outcomes import Outcome
-from gossamer.paper.pages import to_text
-from gossamer.paper.recipe import make_section
-from gossamer.paper.recipes import RECIPES
+from gossamer.paper import RESULTS
+from gossamer.paper.cells import ALGORITHMS, SCALES
+from gossamer.paper.findings import Section
+from gossamer.paper.rates import Rates
 from gossamer.paper.recommended import BASELINE, LIMITS, ROWS, UNDAMPED, WITHOUT_DELAY
-from gossamer.paper.scales import SCALES
-from gossamer.paper.store import Store
+from gossamer.paper.store import Outcome, Store
 
 FOLDER = Path(__file__).parent
 PAGE = FOLDER / "choosing.md"
 RULES = sorted((FOLDER / "algorithms").glob("*.md"))
 DIGITS = FOLDER / "results" / "digits-delay-20.md"
 CIFAR = "PreResNet-110, CIFAR-10, 8 agents"  # at scale quick this is PreResNet-20
-RESULTS = ("fig-delay", "table-2", "table-3")
+CIFAR_RESULTS = ("fig-delay", "table-2", "table-3")
 # Column headings of this page -> column names of the results.
 COLUMNS = {
     "delay 5": "tau 5",
@@ -39,10 +37,15 @@ TUNED = {
 }
 
 
+def stored(name: str, protocol: str) -> Section:
+    """Return what is stored of a result at scale quick."""
+    return RESULTS[name].section(Rates(SCALES["quick"], Store(FOLDER / "results")), protocol)
+
+
 @functools.cache
 def tuned_table() -> str:
     """Return the table of CIFAR-10 with each algorithm at its own learning rate, best first."""
-    section = make_section(RECIPES["recommended"], SCALES["quick"], "tuned", Store(FOLDER / "results"))
+    section = stored("recommended", "tuned")
     rows = {
         row: [section.outcomes.get((row, column)) for column in TUNED.values()]
         for row in ROWS
@@ -52,15 +55,14 @@ def tuned_table() -> str:
     unit = _bytes(there[BASELINE][0])
     lines = _head("algorithm", *TUNED, "sends")
     for row in sorted((row for row in rows if there[row]), key=lambda row: -_height(there[row])):
-        cells = ["not run" if outcome is None else to_text(outcome) for outcome in rows[row]]
+        cells = ["not run" if outcome is None else outcome.text_with_rate for outcome in rows[row]]
         lines.append(_row(f"`{ROWS[row]}`", *cells, f"{_bytes(there[row][0]) / unit:.2f}"))
     return "\n".join(lines)
 
 
 def cifar_table() -> str:
     """Return the table of CIFAR-10, best at delay 20 first."""
-    store, scale = Store(FOLDER / "results"), SCALES["quick"]
-    sections = [make_section(RECIPES[name], scale, "paper", store) for name in RESULTS]
+    sections = [stored(name, "paper") for name in CIFAR_RESULTS]
     everywhere = {place: outcome for section in sections for place, outcome in section.outcomes.items()}
     at_20 = {row: everywhere[row, CIFAR] for row in ALGORITHMS if (row, CIFAR) in everywhere}
     unit = _bytes(at_20["D-ASGD"])
@@ -68,7 +70,9 @@ def cifar_table() -> str:
     for row in sorted(at_20, key=lambda row: -at_20[row].mean):
         cells = [everywhere.get((row, column)) for column in COLUMNS.values()]
         sends = f"{_bytes(at_20[row]) / unit:.2f}"
-        lines.append(_row(f"`{ALGORITHMS[row]}`", *("" if cell is None else to_text(cell) for cell in cells), sends))
+        lines.append(
+            _row(f"`{ALGORITHMS[row]}`", *("" if cell is None else cell.text_with_rate for cell in cells), sends)
+        )
     return "\n".join(lines)
 
 

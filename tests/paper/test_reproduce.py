@@ -7,14 +7,15 @@ import torch
 
 from gossamer.engine.trajectory import trajectory
 from gossamer.network import network
-from gossamer.paper.cells import Cell, chosen, command_of, key_of
-from gossamer.paper.recipes import RECIPES, SAME_WITH_EQUAL_DATA, SAME_WITHOUT_DELAY, find_recipes
-from gossamer.paper.scales import PROTOCOLS, SCALES, Setting, settings_for
+from gossamer.paper import RESULTS, find_results
+from gossamer.paper.atlas import SAME_WITH_EQUAL_DATA, SAME_WITHOUT_DELAY
+from gossamer.paper.cells import AGENTS, PROTOCOLS, SCALES, Cell, Conditions, chosen, command_of, key_of, settings_for
+from gossamer.paper.paper_result import MeasuredResult
 from gossamer.paper.store import Store
 from reproducing import cells_of, record
 from worlds import Smooth
 
-WITH_RUNS = [name for name, recipe in RECIPES.items() if recipe.kind not in ("document", "toy")]
+WITH_RUNS = [name for name, result in RESULTS.items() if isinstance(result, MeasuredResult)]
 
 
 # Cells.
@@ -23,7 +24,7 @@ WITH_RUNS = [name for name, recipe in RECIPES.items() if recipe.kind not in ("do
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize("name", WITH_RUNS)
 def test_the_places_of_a_result_are_distinct(name, scale):
-    for protocol in RECIPES[name].protocols:
+    for protocol in RESULTS[name].protocols:
         places = [(cell.row, cell.column) for cell in cells_of(name, scale, [protocol])]
         assert places and len(set(places)) == len(places)
 
@@ -36,10 +37,11 @@ def test_cells_of_one_key_have_the_same_settings(name):
 
 
 def test_claims_and_printed_numbers_name_places_that_exist():
-    for recipe in RECIPES.values():
-        places = {(cell.row, cell.column) for cell in recipe.cells_of(SCALES["full"], list(PROTOCOLS))}
-        assert set(recipe.reported) <= places, recipe.name
-        assert {place for claim in recipe.claims for place in (claim.larger, claim.smaller)} <= places, recipe.name
+    for name in WITH_RUNS:
+        result = RESULTS[name]
+        places = {(cell.row, cell.column) for cell in result.cells_of(SCALES["full"], list(PROTOCOLS))}
+        assert set(result.reported) <= places, name
+        assert {place for claim in result.claims for place in (claim.larger, claim.smaller)} <= places, name
 
 
 @pytest.mark.parametrize(
@@ -50,7 +52,7 @@ def test_claims_and_printed_numbers_name_places_that_exist():
     ],
 )
 def test_a_key_changes_with_what_changes_the_numbers(change):
-    settings = settings_for(SCALES["quick"], "paper", Setting(), "pc-asgd/theta=pv")
+    settings = settings_for(SCALES["quick"], "paper", Conditions(), "pc-asgd/theta=pv")
     assert key_of(dataclasses.replace(settings, **change)) != key_of(settings)
 
 
@@ -58,12 +60,12 @@ def test_a_key_changes_with_what_changes_the_numbers(change):
     "change", [{"device": "cuda", "precision": "bf16"}, {"eval_every": 7}, {"seed": 3}, {"threads": 2}]
 )
 def test_a_key_does_not_depend_on_where_and_how_often_one_looks(change):
-    settings = settings_for(SCALES["quick"], "paper", Setting(), "pc-asgd/theta=pv")
+    settings = settings_for(SCALES["quick"], "paper", Conditions(), "pc-asgd/theta=pv")
     assert key_of(dataclasses.replace(settings, **change)) == key_of(settings)
 
 
 def test_an_option_given_as_its_default_is_no_other_experiment():
-    settings = settings_for(SCALES["quick"], "paper", Setting(), "pc-asgd/theta=pv")
+    settings = settings_for(SCALES["quick"], "paper", Conditions(), "pc-asgd/theta=pv")
     explicit = dataclasses.replace(settings, options={**settings.options, "scope": "agent"})
     assert key_of(explicit) == key_of(settings)
 
@@ -85,8 +87,6 @@ def test_the_full_scale_is_the_papers_protocol():
 
 
 def test_networks_have_the_agents_that_the_search_counts():
-    from gossamer.paper.scales import AGENTS
-
     assert all(network(name).num_agents == agents for name, agents in AGENTS.items())
 
 
@@ -98,8 +98,8 @@ def test_only_narrows_by_label():
 
 
 def test_names_are_read_with_commas_and_all():
-    assert [recipe.name for recipe in find_recipes("table-4, fig-delay,table-4")] == ["table-4", "fig-delay"]
-    assert [recipe.name for recipe in find_recipes("all")] == list(RECIPES)
+    assert [result.name for result in find_results("table-4, fig-delay,table-4")] == ["table-4", "fig-delay"]
+    assert [result.name for result in find_results("all")] == list(RESULTS)
 
 
 @pytest.mark.parametrize("text", SAME_WITHOUT_DELAY)
@@ -130,13 +130,13 @@ def test_what_shares_a_run_with_equal_data_is_that_run(text, other):
 # The store.
 
 
-def test_a_half_written_line_is_left_out_with_a_warning_and_the_next_one_is_whole(tmp_path):
+def test_a_half_written_line_is_skipped_with_a_warning_and_the_next_one_is_whole(tmp_path):
     store, cells = Store(tmp_path), cells_of("table-4", "quick", ["paper"])
     store.add(record(cells[0], 0, 0.5))
     path = tmp_path / "data/quick.jsonl"
     with path.open("ab") as file:
         file.write(b'{"key": "abc", "seed": 0, "sca')
-    with pytest.warns(RuntimeWarning, match=r"quick.jsonl' line 2 is damaged and left out"):
+    with pytest.warns(RuntimeWarning, match=r"quick.jsonl' line 2 is damaged and skipped"):
         store = Store(tmp_path)
     assert len(store.all()) == 1
     store.add(record(cells[1], 0, 0.6))
@@ -145,8 +145,8 @@ def test_a_half_written_line_is_left_out_with_a_warning_and_the_next_one_is_whol
 
 
 @pytest.mark.parametrize("line", ["[1]", "{}", '{"key": 3}', "\x00\x00", '{"key": "a", "seed": 0, "scale": "../x"}'])
-def test_lines_that_are_no_runs_are_left_out(tmp_path, line):
+def test_lines_that_are_no_runs_are_skipped(tmp_path, line):
     (tmp_path / "data").mkdir()
     (tmp_path / "data/quick.jsonl").write_text(line + "\n")
-    with pytest.warns(RuntimeWarning, match="left out"):
+    with pytest.warns(RuntimeWarning, match="skipped"):
         assert Store(tmp_path).all() == []

@@ -7,14 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gossamer.paper.cells import Cell
-from gossamer.paper.pages import to_page
+from gossamer.paper import RESULTS
+from gossamer.paper.cells import SCALES, Cell, Conditions, at_length, settings_for
 from gossamer.paper.rates import STEPS, Missing, Rates
-from gossamer.paper.recipe import make_section
-from gossamer.paper.recipes import RECIPES
-from gossamer.paper.scales import SCALES, Setting, at_length, settings_for
 from gossamer.paper.store import Store
-from reproducing import cells_of, record
+from reproducing import cells_of, record, section_of
 
 QUICK = SCALES["quick"]
 COARSE = dataclasses.replace(QUICK, rates=(0.01, 0.1, 1.0))
@@ -119,7 +116,7 @@ def test_a_rule_with_a_server_may_do_without_its_momentum(tmp_path):
         settled, _, store = search(tmp_path / str(better), height, cell, QUICK)
         assert settled.settings.options["server_momentum"] == better and settled.settings.momentum == 0
         store.add(record(settled, 0, 0.7))
-        page = to_page(RECIPES["table-3"], [make_section(RECIPES["table-3"], QUICK, "tuned", store)], [])
+        page = RESULTS["table-3"].page([section_of("table-3", store, "tuned")])
         assert f"70.0 (1), lr {settled.settings.lr:g}, {'server m 0.9' if better else 'm 0'} |" in page
 
 
@@ -169,7 +166,7 @@ def test_of_two_momenta_the_one_that_was_tried_is_taken_so_far(tmp_path):
 
 
 def test_a_page_marks_rates_that_are_still_looked_for(tmp_path):
-    recipe, cell = RECIPES["table-4"], tuned_cell("table-4", "D-ASGD")
+    result, cell = RESULTS["table-4"], tuned_cell("table-4", "D-ASGD")
     store = Store(tmp_path)
     for lr, epochs, accuracy in ((0.3, FULL, 0.6), (0.1, FULL, 0.5), *((lr, SHORT, lr) for lr in (0.01, 0.03, 0.1))):
         trial = dataclasses.replace(at_length(cell.tune_on[0], epochs), lr=lr)
@@ -178,12 +175,15 @@ def test_a_page_marks_rates_that_are_still_looked_for(tmp_path):
         trial = dataclasses.replace(at_length(cell.tune_on[0], SHORT), lr=lr)
         store.add(record(Cell("", "", "", trial), 0, accuracy))
     store.add(record(cell.at(0.3, 0.9), 0, 0.7))
-    page = to_page(recipe, [make_section(recipe, QUICK, "tuned", store)], [])
-    assert "70.0 (1), lr 0.3?, m 0.9" in page and "In 1 place the rate is still looked for" in " ".join(page.split())
+    page = result.page([section_of("table-4", store, "tuned")])
+    assert (
+        "70.0 (1), lr 0.3?, m 0.9" in page
+        and "The learning-rate search is unfinished for 1 cell (marked `?`)" in " ".join(page.split())
+    )
     trial = dataclasses.replace(cell.tune_on[0], lr=1.0)
     store.add(record(Cell("", "", "", trial), 0, 0.55))
-    page = to_page(recipe, [make_section(recipe, QUICK, "tuned", store)], [])
-    assert "70.0 (1), lr 0.3, m 0.9" in page and "looked for" not in page
+    page = result.page([section_of("table-4", store, "tuned")])
+    assert "70.0 (1), lr 0.3, m 0.9" in page and "unfinished" not in page
 
 
 # With skewed labels the search goes on from the rate of equal data.
@@ -297,7 +297,7 @@ def test_until_the_search_with_skewed_labels_has_ended_the_rate_of_equal_data_is
 
 
 def test_a_trial_of_other_length_keeps_its_shape():
-    settings = settings_for(QUICK, "tuned", Setting(), "d-asgd")
+    settings = settings_for(QUICK, "tuned", Conditions(), "d-asgd")
     assert at_length(settings, 10).warmup == pytest.approx(0.5) and settings.warmup == pytest.approx(1.5)
 
 

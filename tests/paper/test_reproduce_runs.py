@@ -9,11 +9,10 @@ import pytest
 
 from gossamer.cli.interrupt import Interrupt
 from gossamer.cli.reproduce import time_left
+from gossamer.paper import RESULTS
 from gossamer.paper import make_run as runs
 from gossamer.paper.campaign import Campaign, unique
-from gossamer.paper.cells import chosen
-from gossamer.paper.recipes import RECIPES
-from gossamer.paper.scales import SCALES, Setting, settings_for
+from gossamer.paper.cells import SCALES, Conditions, chosen, settings_for
 from gossamer.paper.store import Store
 from reproducing import TINY, cells_of, made_up, record
 
@@ -26,7 +25,7 @@ def tiny(monkeypatch):
 @pytest.fixture
 def without_pages(monkeypatch):
     """Pictures take longer than small runs; other tests look at them."""
-    monkeypatch.setattr("gossamer.cli.reproduce.write_pages", lambda recipes, store, folder: [])
+    monkeypatch.setattr("gossamer.cli.reproduce.write_pages", lambda results, sections, folder: [])
 
 
 # Runs.
@@ -35,7 +34,7 @@ def without_pages(monkeypatch):
 def test_one_run_stands_for_c_asgd_at_all_delays(tmp_path, tiny):
     accuracies = set()
     for delay in ("20", "5"):
-        settings = dataclasses.replace(settings_for(TINY, "paper", Setting(), "c-asgd"), delay=delay)
+        settings = dataclasses.replace(settings_for(TINY, "paper", Conditions(), "c-asgd"), delay=delay)
         job = runs.Job(settings, "smoke", 2)
         accuracies.add(runs.make_run(job, tmp_path, lambda steps: None, lambda: None)["accuracy"])
     assert len(accuracies) == 1
@@ -92,7 +91,7 @@ def test_a_saved_run_that_is_damaged_begins_anew(tmp_path, tiny):
     assert campaign_in(tmp_path, cells).run(lambda *_: None, StopAfter(30))[0] == "time limit"
     (folder,) = (tmp_path / "runs").iterdir()
     (folder / "checkpoint.npz").write_bytes(b"not a checkpoint")
-    with pytest.warns(RuntimeWarning, match="beginning anew"):
+    with pytest.warns(RuntimeWarning, match="starts again"):
         assert campaign_in(tmp_path, cells).run(lambda *_: None, lambda: None) == ("finished", 1)
 
 
@@ -110,7 +109,7 @@ def test_a_long_run_is_saved_on_the_way(tmp_path, tiny, monkeypatch):
 
 
 def test_a_run_that_nobody_watches_leaves_one_row_stopped_or_not(tmp_path, tiny):
-    job = runs.Job(settings_for(TINY, "paper", Setting(), "d-asgd"), "smoke", 0)
+    job = runs.Job(settings_for(TINY, "paper", Conditions(), "d-asgd"), "smoke", 0)
     whole = runs.make_run(job, tmp_path / "whole", lambda steps: None, lambda: None)
     with pytest.raises(runs.Stopped):
         runs.make_run(job, tmp_path / "part", lambda steps: None, StopAfter(5))
@@ -145,7 +144,7 @@ def test_whichever_result_asks_for_it_a_run_that_is_drawn_is_watched():
 
     drawn = ends("fig-accuracy") | ends("fig-choice")
     assert all(cell.watched for cell in drawn.values())
-    shared = [cell for name in RECIPES for key, cell in ends(name).items() if key in drawn]
+    shared = [cell for name in RESULTS for key, cell in ends(name).items() if key in drawn]
     assert len(shared) > len(drawn) and all(cell.watched for cell in shared)
     assert any(cell.column.startswith("preresnet:20, 30 epochs") for cell in shared)
 
@@ -161,7 +160,7 @@ def test_the_first_seed_of_everything_comes_before_the_second(tmp_path, monkeypa
 def test_runs_can_be_made_without_pages_and_pages_without_runs(command, tiny, tmp_path):
     asked = ("reproduce", "table-4", "--protocol", "paper", "--only", "D-ASGD", "--out", tmp_path)
     made = command.well(*asked, "--no-pages")
-    assert "1 of 1 runs are there (1 made now)" in made.out and "no pages were written" in made.out
+    assert "1 of 1 runs are finished (1 made now)" in made.out and "no pages were written" in made.out
     assert not list(tmp_path.glob("*.md"))
     assert f"the summary is {tmp_path / 'README.md'}" in command.well(*asked, "--pages").out
     assert (tmp_path / "table-4.md").exists()
@@ -170,8 +169,8 @@ def test_runs_can_be_made_without_pages_and_pages_without_runs(command, tiny, tm
 def test_the_time_limit_ends_well_and_says_how_much_is_there(command, tiny, without_pages):
     cut = command("reproduce", "table-4", "--protocol", "paper", "--time-limit", "1e-9")
     assert (cut.status, cut.err) == (0, "")
-    assert "0 of 10 runs are there; time left: unknown" in cut.out
-    assert "0 of 10 runs are there (0 made now, time limit)" in cut.out
+    assert "0 of 10 runs are finished; time left: unknown" in cut.out
+    assert "0 of 10 runs are finished (0 made now, time limit)" in cut.out
 
 
 def test_ctrl_c_keeps_what_was_run_and_ends_with_130(command, tiny, without_pages, monkeypatch):
@@ -187,7 +186,7 @@ def test_ctrl_c_keeps_what_was_run_and_ends_with_130(command, tiny, without_page
 
     monkeypatch.setattr("gossamer.cli.reproduce.Interrupt", lambda limit: Interrupted(100))
     cut = command("reproduce", "table-4", "--protocol", "paper")
-    assert cut.status == 130 and "the same command goes on" in cut.err
+    assert cut.status == 130 and "the same command continues" in cut.err
     monkeypatch.setattr("gossamer.cli.reproduce.Interrupt", Interrupt)
     rest = command.well("reproduce", "table-4", "--protocol", "paper", "--only", "theta 0.3", "--json").document
     assert rest["runs"] == 1 and rest["done"] == 1 and rest["made_now"] == 0
@@ -207,7 +206,7 @@ def test_time_left_comes_from_stored_runs_of_the_same_kind(command, tiny, withou
     cells = cells_of("table-4", "smoke", ["paper"])
     store.add(record(cells[0], 0, 0.5, scale="smoke", seconds=70.0))
     out = command.well("reproduce", "table-4", "--protocol", "paper", "--time-limit", "1e-9").out
-    assert "1 of 10 runs are there; time left: about 10 minutes" in out  # nine of 70 s
+    assert "1 of 10 runs are finished; time left: about 10 minutes" in out  # nine of 70 s
 
 
 def test_runs_of_another_machine_are_taken_in_once(command, without_pages, tmp_path):
@@ -246,21 +245,21 @@ def test_a_cell_of_every_result_runs_at_smoke(command, tiny, without_pages, name
     assert document["status"] == "finished" and document["done"] == document["runs"] > 0
 
 
-@pytest.mark.parametrize("name", [name for name in RECIPES if name != "toy"])
+@pytest.mark.parametrize("name", [name for name in RESULTS if name != "toy"])
 def test_every_result_has_its_page_and_picture(command, monkeypatch, name, tmp_path):
     monkeypatch.setattr("gossamer.paper.campaign.make_run", made_up)
     document = command.well("reproduce", name, "--json").document
     assert document["status"] == "finished" and document["done"] == document["runs"]
     page = (tmp_path / f"results/{name}.md").read_text()
     assert "not run" not in page.lower() and f"{name}: " in page and (tmp_path / "results/README.md").is_file()
-    assert (tmp_path / f"results/{name}.png").is_file() == (RECIPES[name].kind != "document")
+    assert (tmp_path / f"results/{name}.png").is_file() == (name != "table-1")
 
 
 def test_the_list_names_every_result_and_what_is_there(command, tmp_path):
     cells = cells_of("table-4", "quick", ["paper"])
     Store(tmp_path / "results").add(record(cells[0], 0, 0.5))
     rows = command.well("reproduce", "--list", "--json").document
-    assert [row["name"] for row in rows] == list(RECIPES)
+    assert [row["name"] for row in rows] == list(RESULTS)
     assert all({"name", "what", "needs", "scales", "done"} <= set(row) for row in rows)
     (row,) = [row for row in rows if row["name"] == "table-4"]
     assert row["done"] == 1 and row["scales"]["quick"] == {"runs": 60, "done": 1}
@@ -285,7 +284,7 @@ def test_whoever_lists_nothing_in_a_clone_is_told_where_the_published_runs_are(c
     [
         (["nowhere"], "unknown result 'nowhere'"),
         (["table_2"], "did you mean 'table-2'"),
-        ([], "there is no result to repeat"),
+        ([], "no result was given"),
         (["table-2", "--scale", "huge"], "unknown scale 'huge'"),
         (["table-2", "--protocol", "best"], "unknown protocol 'best'"),
         (["table-2", "--seeds", "-1"], "seeds must be 1 or more, got -1"),

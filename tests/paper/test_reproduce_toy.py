@@ -10,7 +10,7 @@ import torch
 from gossamer.paper import toy
 from gossamer.paper.toy import PRINTED_LR, SCALE, ToyCase, run_case, run_toy, starts
 from gossamer.paper.toy_figures import running_average, running_bound, write_toy_figures
-from gossamer.paper.toy_page import claims, toy_page
+from gossamer.paper.toy_page import toy_claims, toy_page
 from gossamer.theory.bounds import FORMS
 from gossamer.theory.functions import rosenbrock
 
@@ -42,7 +42,7 @@ def of(results, function, scale, **wanted):
 
 
 def verdict(results, text):
-    return next(claim.verdict for claim in claims(results) if text in claim.text)
+    return next(claim.verdict for claim in toy_claims(results) if text in claim.text)
 
 
 def test_rows_are_plain_values_and_progress_is_told(results, calls):

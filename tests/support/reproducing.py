@@ -2,9 +2,10 @@
 
 import dataclasses
 
-from gossamer.paper.cells import Cell
-from gossamer.paper.recipes import RECIPES, cells_for
-from gossamer.paper.scales import PROTOCOLS, SCALES
+from gossamer.paper import RESULTS, cells_for
+from gossamer.paper.cells import PROTOCOLS, SCALES, Cell
+from gossamer.paper.paper_result import find_sections
+from gossamer.paper.rates import Rates
 
 TINY = dataclasses.replace(SCALES["smoke"], epochs=7, evaluations=2, rates=(0.03, 0.3))
 
@@ -35,7 +36,17 @@ def fill(store, cells, accuracies, seeds=1, spread=0.0, **more):
 
 def cells_of(name, scale="quick", protocols=tuple(PROTOCOLS)):
     """The cells of a result."""
-    return cells_for([RECIPES[name]], SCALES[scale], list(protocols))
+    return cells_for([RESULTS[name]], SCALES[scale], list(protocols))
+
+
+def section_of(name, store, protocol="paper", scale=SCALES["quick"]):
+    """What is stored of a result at one scale, by one protocol."""
+    return RESULTS[name].section(Rates(scale, store), protocol)
+
+
+def sections_of(name, store):
+    """What is stored of a result."""
+    return find_sections([RESULTS[name]], store)[name]
 
 
 def made_up(job, folder, on_begin, stop):

@@ -1,7 +1,7 @@
-"""Makes one run and tells what is worth keeping of it; stopped, it is saved and goes on another time.
+"""Makes one run and returns its record. A run that is stopped is saved and continues later.
 
-A run has no folder while it goes on: the messages in flight of a deep net are gigabytes, too many to write every few
-epochs. It is saved when it is stopped, and now and then when it lasts.
+A run in progress has no folder: the messages in flight of a deep net are gigabytes, too many to write every few
+epochs. It is saved when it is stopped, and every 15 minutes.
 """
 
 import dataclasses
@@ -33,10 +33,10 @@ from gossamer.tasks import make_task
 from gossamer.train.tune import NEVER
 from gossamer.version import __version__
 
-SAVE_AFTER = 900.0  # seconds of a run, and again after as many
+SAVE_AFTER = 900.0  # seconds of a run
 DIGITS = 5
 
-_task = functools.lru_cache(maxsize=2)(make_task)  # to read and check images takes as long as some short runs
+_task = functools.lru_cache(maxsize=2)(make_task)  # reading and checking images takes as long as some short runs
 
 
 class Stopped(Exception):
@@ -49,7 +49,7 @@ class Stopped(Exception):
 
 @dataclass(frozen=True)
 class Job:
-    """A run to make: its settings with seed and device, how often to look at it, and whether to time its epochs."""
+    """A run to make: settings with seed and device, number of evaluations, and whether to time its epochs."""
 
     settings: Settings
     scale: str
@@ -58,7 +58,7 @@ class Job:
 
     @property
     def key(self) -> str:
-        """The experiment that it belongs to."""
+        """The name of its experiment."""
         return key_of(self.settings)
 
     @property
@@ -68,13 +68,13 @@ class Job:
 
     @property
     def folder_name(self) -> str:
-        """Where it is saved when it is stopped."""
+        """The folder of the run when it is stopped."""
         return f"{self.name}-{self.settings.device.replace(':', '-')}"
 
 
 @dataclass
 class Clock:
-    """Takes the time at the end of each epoch."""
+    """Notes the time at the end of each epoch."""
 
     steps_per_epoch: int
     on_step: OnStep | None
@@ -82,7 +82,7 @@ class Clock:
     ends: list[float] = field(default_factory=list)
 
     def __call__(self, step: int, row: dict[str, Any] | None) -> None:
-        """Note the time after the last step of an epoch, when the device has done it."""
+        """Note the time after the last step of an epoch, when the device has finished it."""
         if step % self.steps_per_epoch == 0:
             self.wait()
             self.ends.append(time.perf_counter())
@@ -91,15 +91,15 @@ class Clock:
 
     @property
     def epochs(self) -> list[float]:
-        """Seconds of the epochs but for the first, which warms up, and the last, which ends with an evaluation."""
+        """Seconds of the epochs, without the first, which warms up, and the last, which ends with an evaluation."""
         return [end - begin for begin, end in zip(self.ends, self.ends[1:-1], strict=False)]
 
 
 def make_run(job: Job, folder: Path, on_begin: Callable[[int], OnStep | None], stop: Stop) -> Record:
-    """Make a run, or go on with one that was saved in the folder; `on_begin(steps)` gives the step callback."""
+    """Make a run, or continue one that was saved in the folder; `on_begin(steps)` returns the step callback."""
     path = folder / job.folder_name
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", StabilityWarning)  # a rule that diverges is a result here
+        warnings.simplefilter("ignore", StabilityWarning)  # here a rule that diverges is a result
         training = _begin(job, path)
     on_step = on_begin(training.steps)
     clock = Clock(training.steps_per_epoch, on_step, _waiting_for(job.settings.device)) if job.timed else None
@@ -107,7 +107,7 @@ def make_run(job: Job, folder: Path, on_begin: Callable[[int], OnStep | None], s
     record = to_record(job, training, result)
     if clock is not None:
         record["epoch_seconds"] = [round(seconds, 6) for seconds in clock.epochs]
-    shutil.rmtree(path, ignore_errors=True)  # it has served
+    shutil.rmtree(path, ignore_errors=True)
     del training, result
     gc.collect()  # a GPU holds one run at a time
     if torch.cuda.is_available():
@@ -125,7 +125,9 @@ def _begin(job: Job, path: Path) -> Training:
             training.resume(folder)
             return training
         except UserError as error:
-            warnings.warn(f"beginning anew what was saved in '{path}': {error}", RuntimeWarning, stacklevel=4)
+            warnings.warn(
+                f"cannot continue the run saved in '{path}', so it starts again: {error}", RuntimeWarning, stacklevel=4
+            )
     shutil.rmtree(path, ignore_errors=True)
     steps = make_plan(settings, task=task).steps
     every = NEVER if job.timed or not job.evaluations else math.ceil(steps / job.evaluations)
@@ -133,7 +135,7 @@ def _begin(job: Job, path: Path) -> Training:
 
 
 def _run_with_saves(job: Job, training: Training, path: Path, on_step: OnStep | None, stop: Stop) -> Trained:
-    """Run to the end; a stop saves the run and is passed on, and a long run is saved on the way."""
+    """Run to the end. A stop saves the run and raises Stopped; a long run is also saved in between."""
     while True:
         save_at = time.monotonic() + SAVE_AFTER
 
@@ -150,7 +152,7 @@ def _run_with_saves(job: Job, training: Training, path: Path, on_step: OnStep | 
 
 
 def _save(training: Training, result: Trained, path: Path) -> None:
-    """Write the folder anew beside the old one, so that there is always a whole one."""
+    """Write a new folder beside the old one, so that there is always a complete one."""
     fresh = path.with_name(f"{path.name}.new")
     shutil.rmtree(fresh, ignore_errors=True)
     folder = RunFolder.create(fresh, training.settings, training.network)
@@ -163,15 +165,15 @@ def _save(training: Training, result: Trained, path: Path) -> None:
 
 
 def _waiting_for(device: str) -> Callable[[], object]:
-    """Return what waits until a device has done all that it was given."""
+    """Return a function that waits until the device has finished its work."""
     return torch.cuda.synchronize if torch.device(device).type == "cuda" else lambda: None
 
 
 def to_record(job: Job, training: Training, result: Trained) -> Record:
-    """Return what is kept of a run."""
+    """Return what is stored of a run."""
     summary, settings = result.summary, job.settings
     clusters = summary["clusters"]
-    rows = result.history if job.evaluations else result.history[-1:]  # a stop may have left one on the way
+    rows = result.history if job.evaluations else result.history[-1:]  # a stop may have left one in between
     average = summary["accuracy_average_model"]
     assert average is not None  # the simulator always has all models
     return {

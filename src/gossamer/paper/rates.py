@@ -1,37 +1,36 @@
-"""Learning rate and momentum of a tuned cell, looked up in the stored trials; what is to be tried next is told by name.
+"""Learning rate and momentum of a tuned cell, looked up in the stored trials, or else the next trial to make.
 
-A trial is a run like any other, on held-out data, and is stored like one. So the search is a function of the store:
-it goes as far as the trials reach and then says which run it needs next.
+A trial is a run like any other, on held-out data, and is stored like one. So the search is a function of the store: it
+goes as far as the trials reach, and then names the run that it needs next.
 
-All rates are tried for a third of the epochs. From the best one the search goes on at full length, as long as that is
-better: downwards, as a rule that predicts may fall apart late, and what is best in a short run is then too large for a
-long one; else upwards, as what a large rate stirs up needs time to settle. The latter is left out where the next larger
-rate did worse in a short run that was not all too short than the next smaller one.
+All rates are tried for a third of the epochs. From the best one the search continues at full length while that helps.
+It goes down first: a rule that predicts may fail late, so the best rate of a short run may be too large for a long one.
+Else it goes up: a large rate needs time to settle. It does not go up if the next larger rate did worse than the next
+smaller one in short trials of ten epochs or more.
 
-With skewed labels the search begins at the rate of equal data, or below it where a rule has fallen apart there, and
-goes on at full length in the same way, down or else up. The momentum stays that of equal data.
+With skewed labels the search begins at the rate of equal data, or below it where a rule fails there. It continues at
+full length in the same way, down or else up. The momentum stays that of equal data.
 """
 
 import dataclasses
 import math
 from collections.abc import Callable
 
-from gossamer.paper.cells import Cell, key_of, with_found
-from gossamer.paper.scales import Scale, at_length, shortest_trial
+from gossamer.paper.cells import AGENTS, HELD_OUT, Cell, Scale, at_length, key_of, with_found
 from gossamer.paper.store import Record, Store
 from gossamer.run.settings import Settings
 from gossamer.train.rate_search import DIVERGED, FURTHER, Score, Search, rounded
 
 THIRD = 3
 TELLING = 10  # epochs: fewer do not tell that a larger rate is too large
-STEPS = 4  # at most so many rates away from where a climb begins
-HOLDS = 2  # with skewed labels: what has less than the accuracy of equal data over this has fallen apart
+STEPS = 4  # a climb ends at most so many rates from its beginning
+HOLDS = 2  # with skewed labels a rule fails if its accuracy is below that of equal data over this
 
 Found = tuple[float, Score]  # a rate, and how good it was at full length
 
 
 class Missing(Exception):
-    """A trial that has not been made, and the best at full length of those that have."""
+    """A trial that has not been made, and the best finished one at full length."""
 
     def __init__(self, settings: Settings, so_far: Found | None = None) -> None:
         super().__init__()
@@ -39,7 +38,7 @@ class Missing(Exception):
 
 
 class Rates:
-    """Rates that were found, kept so that each is looked up once."""
+    """The rates of one scale, each looked up once."""
 
     def __init__(self, scale: Scale, store: Store) -> None:
         self.scale, self.store = scale, store
@@ -59,39 +58,33 @@ class Rates:
         return dataclasses.replace(base, settings=dataclasses.replace(base.settings, lr=lr))
 
     def open_searches(self, cell: Cell) -> list[Settings]:
-        """Return where the cell's rate is still looked for."""
+        """Return where the cell's rate is not known yet."""
         if self.known(cell) is not None:
             return []
-        return [there for there in cell.searched_on if there is cell.refine_on or not self._has_ended(there)]
-
-    def _has_ended(self, settings: Settings) -> bool:
-        try:
-            self._best(settings)
-        except Missing:
-            return False
-        return True
+        return [there for there in cell.searched_on if there is cell.refine_on or not self._progress(there)[1]]
 
     def known(self, cell: Cell) -> Cell | None:
-        """Return the cell with its rate, or nothing while that is not known."""
+        """Return the cell with its rate, or None while that is not known."""
         try:
             return self.settled(cell)
         except Missing:
             return None
 
     def so_far(self, cell: Cell) -> Cell | None:
-        """Return the cell with its rate, or with the best one of a search that has not ended, or nothing."""
+        """Return the cell with its rate, or with the best one of an unfinished search, or None."""
         if (settled := self.known(cell)) is not None:
             return settled
-        ends = [(self._best_so_far(settings), settings) for settings in cell.tune_on]
+        ends = [(self._progress(settings)[0], settings) for settings in cell.tune_on]
         found = [(best, settings) for best, settings in ends if best is not None]
-        # What is tried with skewed labels waits until that search has ended: runs are there at the rate of equal data.
+        # Until a search with skewed labels has ended, the rate of equal data counts: there are runs at that one.
         return dataclasses.replace(_at_best(cell, found), tentative=True) if found else None
 
-    def _best_so_far(self, settings: Settings) -> Found | None:
+    def _progress(self, settings: Settings) -> tuple[Found | None, bool]:
+        """Return the best rate so far, and whether the search has ended."""
         try:
-            return self._best(settings)
+            return self._best(settings), True
         except Missing as missing:
-            return missing.so_far
+            return missing.so_far, False
 
     def _best(self, settings: Settings) -> Found:
         wanted = key_of(dataclasses.replace(settings, lr=1.0))
@@ -100,7 +93,7 @@ class Rates:
         return self._found[wanted]
 
     def _near(self, settings: Settings, base: Settings, with_equal_data: Score) -> float:
-        """Return the best rate with skewed labels, from that of equal data on."""
+        """Return the best rate with skewed labels. The search begins at that of equal data."""
         there = with_found(settings, base.lr, base.momentum, base.options.get("server_momentum"))
         if (wanted := key_of(there)) not in self._found:
             measuring, place = self._measuring(there), self._ladder.index(base.lr)
@@ -108,7 +101,7 @@ class Rates:
             def measure(at: int) -> Score:
                 return measuring(self._ladder[at], there.epochs)
 
-            # A rule that has fallen apart does not tell which way is better: down, until it holds.
+            # Where a rule fails, its accuracy does not say which way is better: go down until it works.
             down = range(place, place - STEPS - 1, -1)
             held = next((at for at in down if measure(at)[0] >= with_equal_data[0] / HOLDS), None)
             if held is None:
@@ -119,13 +112,13 @@ class Rates:
         return self._found[wanted][0]
 
     def _climbed(self, place: int, ways: tuple[int, ...], measure: Callable[[int], Score]) -> Found:
-        """Return the best rate that is reached from a place on, one way or else the other."""
+        """Return the best rate that a climb reaches, one way or else the other."""
         ends = (_climb(place, way, measure) for way in ways)
         best = next((end for end in ends if end != place), place)
         return self._ladder[best], measure(best)
 
     def _measuring(self, settings: Settings) -> Callable[[float, int], Score]:
-        """Return what looks up the score of a rate and a length; a trial that is not there is Missing."""
+        """Return a function of rate and length that looks up the score, or raises Missing."""
         tried: dict[float, Score] = {}  # at full length
 
         def measure(lr: float, length: int) -> Score:
@@ -134,14 +127,14 @@ class Rates:
             if record is None:
                 raise Missing(trial, max(tried.items(), key=lambda found: found[1], default=None))
             if length == settings.epochs:
-                tried[lr] = score_of(record)
-            return score_of(record)
+                tried[lr] = _score_of(record)
+            return _score_of(record)
 
         return measure
 
     def _search(self, settings: Settings) -> Found:
         epochs, measure = settings.epochs, self._measuring(settings)
-        short = max(math.ceil(epochs / THIRD), shortest_trial(self.scale, settings))
+        short = max(math.ceil(epochs / THIRD), _shortest_trial(self.scale, settings))
         if short >= epochs:
             return Search("grid", self.scale.rates).run(measure, epochs)[:2]
         best = Search("grid", self.scale.rates).run(lambda lr, _: measure(lr, short), short)[0]
@@ -158,7 +151,7 @@ def _at_best(cell: Cell, found: list[tuple[Found, Settings]]) -> Cell:
 
 
 def _climb(place: int, way: int, measure: Callable[[int], Score]) -> int:
-    """Return the place from which a further step this way no longer helps."""
+    """Return the place from which one more step this way does not help."""
     height = measure(place)
     for _ in range(STEPS):
         further = measure(place + way)
@@ -169,7 +162,7 @@ def _climb(place: int, way: int, measure: Callable[[int], Score]) -> int:
 
 
 def _ladder_of(rates: tuple[float, ...]) -> list[float]:
-    """Return the rates, and as many beyond their ends as a search may reach, each end at its own pace."""
+    """Return the rates, and beyond their ends as many as a search may reach, each end by its own factor."""
     ladder = list(rates)
     for _ in range(FURTHER + 3 * STEPS + 1):  # a search, a descent with skewed labels, and a climb from there
         ladder.insert(0, rounded(ladder[0] * rates[0] / rates[1], set(ladder)))
@@ -177,8 +170,14 @@ def _ladder_of(rates: tuple[float, ...]) -> list[float]:
     return ladder
 
 
-def score_of(record: Record) -> Score:
-    """Return how good a trial was: by accuracy, of equal ones by the loss."""
+def _shortest_trial(scale: Scale, settings: Settings) -> int:
+    """Return the fewest epochs that say something about a rule under delay: four delays."""
+    steps_per_epoch = -(-round((1 - HELD_OUT) * scale.examples) // (AGENTS[settings.network] * scale.batch))
+    return max(1, -(-4 * int(settings.delay or 0) // steps_per_epoch))
+
+
+def _score_of(record: Record) -> Score:
+    """Return how good a trial was: its accuracy, then its loss."""
     loss = record.get("loss")
     if record["status"] != "finished" or loss is None or not math.isfinite(loss):
         return DIVERGED

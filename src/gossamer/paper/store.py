@@ -1,23 +1,27 @@
-"""Finished runs on disk: a line of JSON for each, in one file a scale, in OUT/data.
+"""Finished runs on disk, and what those of one cell say: mean and standard deviation over seeds.
 
-Lines are only ever added, each in one write, so that several programs may share a file, the files of several machines
-can be put together, and a version control system shows what is new. A line that was cut off, by a full disk or a kill,
-is left out with a warning; its run is made again.
+OUT/data has one file a scale, and a line of JSON a run. Lines are only ever added, each in one write: several programs
+may share a file, files of several machines can be put together, and version control shows what is new. A line that was
+cut off, by a full disk or a kill, is skipped with a warning; its run is made again.
 """
 
 import json
 import os
+import statistics
 import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gossamer.errors import UserError
+from gossamer.paper.cells import Cell
 from gossamer.run.folder import to_json
 from gossamer.state.checkpoint import tells_of_a_full_disk
 
 Record = dict[str, Any]
-Place = tuple[str, int]  # key and seed
 
+USUAL_SPREAD = 0.6  # points: the median over cells of the CIFAR results that have three seeds
 _NEEDED: dict[str, type | tuple[type, ...]] = {
     "key": str,
     "seed": int,
@@ -32,14 +36,14 @@ class Store:
     """All runs of a folder, by key and seed."""
 
     def __init__(self, folder: Path) -> None:
-        """Read what is there."""
+        """Read all runs of the folder."""
         self.folder = folder / "data"
-        self._records: dict[Place, Record] = {}
+        self._records: dict[tuple[str, int], Record] = {}  # by key and seed
         self._num_read: dict[Path, int] = {}  # whole lines of each file
         self._read(until=None)
 
     def refresh(self) -> None:
-        """Read what others have added. A last line that has no end may be in the middle of its way to the disk."""
+        """Read what others have added. A last line without an end may still be on its way to the disk."""
         self._read(until=-1)
 
     def _read(self, until: int | None) -> None:
@@ -51,11 +55,11 @@ class Store:
 
     @property
     def scales(self) -> set[str]:
-        """The scales of which there is anything."""
+        """The scales that have runs."""
         return {record["scale"] for record in self._records.values()}
 
     def find(self, key: str, seed: int) -> Record | None:
-        """Return a run that has been made."""
+        """Return a finished run, if there is one."""
         return self._records.get((key, seed))
 
     def seeds_of(self, key: str) -> list[Record]:
@@ -77,7 +81,7 @@ class Store:
         return True
 
     def take_in(self, path: Path) -> int:
-        """Take the runs of another file of this kind that are not here yet; return how many."""
+        """Add the runs of another such file that are not here yet; return how many."""
         if not path.is_file():
             raise UserError(f"there is no file '{path}' to import; give one of another folder's data/")
         return sum(self.add(record) for record in read_records(path))
@@ -96,19 +100,19 @@ def _lines_of(path: Path) -> list[bytes]:
 
 
 def _records_in(path: Path, lines: list[bytes], first: int = 0) -> list[Record]:
-    """Return the records from a line on; what is none is left out with a warning."""
+    """Return the records from a line on; any other line is skipped with a warning."""
     records = []
     for number, line in enumerate(lines[first:], start=first + 1):
         record = _parse(line)
         if record is not None:
             records.append(record)
         elif line.strip():
-            warnings.warn(f"'{path}' line {number} is damaged and left out", RuntimeWarning, stacklevel=5)
+            warnings.warn(f"'{path}' line {number} is damaged and skipped", RuntimeWarning, stacklevel=5)
     return records
 
 
 def _parse(line: bytes) -> Record | None:
-    """Return a record, or nothing for what is none."""
+    """Return a record, or None for any other line."""
     try:
         record = json.loads(line)
     except ValueError:
@@ -116,11 +120,11 @@ def _parse(line: bytes) -> Record | None:
     if not isinstance(record, dict):
         return None
     whole = all(isinstance(record.get(name), kind) for name, kind in _NEEDED.items())
-    # It names a file when it is imported.
+    # The scale names a file when the record is imported.
     return record if whole and record["scale"].isalnum() else None
 
 
-def _place(record: Record) -> Place:
+def _place(record: Record) -> tuple[str, int]:
     return record["key"], record["seed"]
 
 
@@ -133,3 +137,101 @@ def _append(path: Path, line: str) -> None:
         file.write((b"\n" if cut else b"") + line.encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The runs of one cell, at least one."""
+
+    cell: Cell
+    records: list[Record]
+
+    @property
+    def values(self) -> list[float]:
+        """The quantity that the cell is about: accuracy in per cent, or the seconds of an epoch."""
+        if self.cell.timed:
+            return [statistics.median(record["epoch_seconds"]) for record in self.records]
+        return [100 * record["accuracy"] for record in self.records]
+
+    @property
+    def mean(self) -> float:
+        """The mean over seeds."""
+        return statistics.fmean(self.values)
+
+    @property
+    def std(self) -> float | None:
+        """The standard deviation over seeds, from two seeds on."""
+        return statistics.stdev(self.values) if len(self.records) > 1 else None
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation over seeds; of one seed the usual one."""
+        return USUAL_SPREAD if self.std is None else self.std
+
+    def above(self, other: "Outcome") -> list[float]:
+        """Return by how much this one is higher, seed by seed, for the seeds that both have."""
+        mine, theirs = (
+            {record["seed"]: value for record, value in zip(each.records, each.values, strict=True)}
+            for each in (self, other)
+        )
+        return [mine[seed] - theirs[seed] for seed in sorted(mine.keys() & theirs.keys())]
+
+    @property
+    def diverged(self) -> int:
+        """How many runs ended because a loss was not finite."""
+        return sum(record["status"] != "finished" for record in self.records)
+
+    @property
+    def text(self) -> str:
+        """Mean, standard deviation and number of seeds, as '61.2 ± 0.4 (3)'."""
+        digits = 3 if self.cell.timed else 1
+        spread = "" if self.std is None else f" ± {self.std:.{digits}f}"
+        ended = f", {self.diverged} diverged" if self.diverged else ""
+        return f"{self.mean:.{digits}f}{spread} ({len(self.records)}{ended})"
+
+    @property
+    def rate(self) -> str:
+        """The learning rate, with a question mark while the search is unfinished."""
+        return f"{self.cell.settings.lr:g}" + ("?" if self.cell.tentative else "")
+
+    @property
+    def momentum(self) -> str:
+        """The momentum of the agents, or of the server where that has one."""
+        settings = self.cell.settings
+        at_server = settings.options.get("server_momentum")
+        return f"server m {at_server:g}" if at_server else f"m {settings.momentum:g}"
+
+    @property
+    def text_with_rate(self) -> str:
+        """The text, and of a tuned cell the learning rate and momentum."""
+        return self.text + (f", lr {self.rate}, {self.momentum}" if self.cell.protocol == "tuned" else "")
+
+    def predict_shares(self) -> tuple[list[float], list[list[float | None]]]:
+        """Return the epochs and the shares of predicting steps, for each cluster: means over seeds."""
+        rows = zip(*self._over_epochs("predict"), strict=True)
+        known = {epoch: of_seeds for epoch, of_seeds in rows if all(of_seeds)}  # none before the first step
+        return list(known), [[mean_of(shares) for shares in zip(*of_seeds, strict=True)] for of_seeds in known.values()]
+
+    def last_share(self) -> float | None:
+        """Return the share of predicting steps in the last interval, the mean over clusters."""
+        _, shares = self.predict_shares()
+        return mean_of(shares[-1]) if shares else None
+
+    def accuracy_curve(self) -> tuple[list[float], list[float]]:
+        """Return the epochs and the accuracies in per cent, means over seeds."""
+        epochs, rows = self._over_epochs("accuracy")
+        return epochs, [100 * statistics.fmean(of_seeds) for of_seeds in rows]
+
+    def _over_epochs(self, name: str) -> tuple[list[float], list[list[Any]]]:
+        """Return the epochs at which all seeds were evaluated, and a column of the history there, seed by seed."""
+        of_seeds = [
+            dict(zip(record["history"]["epoch"], record["history"][name], strict=True)) for record in self.records
+        ]
+        epochs = [epoch for epoch in of_seeds[0] if all(epoch in each for each in of_seeds)]
+        return epochs, [[each[epoch] for each in of_seeds] for epoch in epochs]
+
+
+def mean_of(values: Iterable[float | None]) -> float | None:
+    """Return the mean of the values that are there, or None without any."""
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None

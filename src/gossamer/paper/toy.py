@@ -1,11 +1,11 @@
 """The paper's verification with simple functions: three agents on Rosenbrock's and Rastrigin's functions.
 
 The paper gives the step 0.008, "according to Theorem 2", 500 iterations and clusters of 1 and 2 agents. It does not
-give the start, the noise, the delays, theta or lambda. Theorem 2 asks for a step below 1/gamma, gamma the largest
-curvature, and the printed step is above that for both functions. So each function is run at the printed step, at a
-step that the theorem allows, and divided by 100, which makes the printed step one that the theorem allows.
+give the start, the noise, the delays, theta or lambda. Theorem 2 asks for a step below 1/gamma, where gamma is the
+largest curvature. The printed step is above that for both functions. So each function is run at the printed step, at a
+step that the theorem allows, and divided by 100. After the division the theorem allows the printed step.
 
-theta is fixed: with the criterion PC-ASGD may clip for ever, delta_2 is 1, and there is no bound to compare with.
+theta is fixed: with the criterion PC-ASGD may clip in every step; then delta_2 is 1, and there is no bound.
 """
 
 import functools
@@ -45,7 +45,7 @@ Path = Float[Tensor, "steps n d"]
 
 @dataclass(frozen=True)
 class ToyCase:
-    """One run but for its seed."""
+    """One run, without its seed."""
 
     function: str
     scale: float
@@ -57,20 +57,18 @@ class ToyCase:
 def toy_cases(delays: Sequence[int] = DELAYS) -> list[ToyCase]:
     """Return what is run: each function at the printed step, at a smaller one, and scaled.
 
-    A small lambda, one of the three that the paper tries, tells the curvature term's share in a divergence: g * g
-    is in no way limited by the curvature that it stands for, and grows with the square of a function's scale.
+    A small lambda, one of the three that the paper tries, shows the curvature term's share in a divergence: g * g is
+    not limited by the curvature that it stands for, and grows with the square of a function's scale.
     """
-    settings = [
-        ("rosenbrock", 1.0, PRINTED_LR, 1.0),
-        ("rosenbrock", 1.0, 0.0005, 1.0),
-        ("rosenbrock", 1.0, 0.0005, 0.001),
-        ("rosenbrock", SCALE, PRINTED_LR, 1.0),
-        ("rastrigin", 1.0, PRINTED_LR, 1.0),
-        ("rastrigin", 1.0, 0.002, 1.0),
-        ("rastrigin", 1.0, 0.002, 0.001),
-        ("rastrigin", SCALE, PRINTED_LR, 1.0),
+    return [
+        ToyCase(name, scale, lr, delay, lam)
+        for name, smaller in (("rosenbrock", 0.0005), ("rastrigin", 0.002))
+        for scale, lr, lam in (
+            *((1.0, PRINTED_LR, 1.0), (1.0, smaller, 1.0)),
+            *((1.0, smaller, 0.001), (SCALE, PRINTED_LR, 1.0)),
+        )
+        for delay in delays
     ]
-    return [ToyCase(name, scale, lr, delay, lam) for name, scale, lr, lam in settings for delay in delays]
 
 
 def run_toy(
@@ -81,11 +79,7 @@ def run_toy(
 ) -> list[Row]:
     """Run every case with every seed, and return a row of plain values for each case.
 
-    Args:
-        seeds: how many, from 0 on.
-        steps: iterations of a run.
-        delays: between the clusters.
-        on_case: called with the number of cases that are done and that there are.
+    `on_case` is called with the number of finished cases and of all cases.
     """
     cases = toy_cases(delays)
     rows = []
@@ -129,7 +123,7 @@ def _network(delay: int) -> Network:
 
 @dataclass(frozen=True)
 class _Run:
-    """One run: its states, up to the first that is too far away, and what was measured on them."""
+    """One run: its states, until one is too far away, and what was measured on them."""
 
     path: Path
     diverged_at: int | None
@@ -154,7 +148,7 @@ def _run(case: ToyCase, seed: int, steps: int) -> _Run:
     states = torch.stack(path)
     squared = function.gradient(states).square().sum(dim=(1, 2))
     if diverged_at is not None:
-        # The curvature where it started: where it went there is no largest one.
+        # The curvature at its start: on its way there is no largest one.
         return _Run(states, diverged_at, squared, _curvature(problem, start), None)
     constants = estimate_constants(problem, states, network=net, algorithm=rule, tau=case.delay).constants
     assert constants.gamma is not None
@@ -167,9 +161,9 @@ def _curvature(problem: FunctionProblem, x: Float[Tensor, "n d"]) -> float:
 
 
 def starts(function: Function, seed: int) -> Float[Tensor, "n d"]:
-    """Return where the agents start: apart, so that there is something to agree on, and elsewhere for each seed.
+    """Return where the agents start: apart from each other, and elsewhere for each seed.
 
-    Where a run starts decides most of a mean over its iterations, so that no one start may stand for all.
+    The start decides most of a mean over iterations, so one start cannot stand for all.
     """
     agents = sum(CLUSTERS)
     turned = torch.rand(1, generator=generator(seed, "toy-starts"), dtype=torch.float64)
@@ -179,23 +173,19 @@ def starts(function: Function, seed: int) -> Float[Tensor, "n d"]:
 
 def _bounds(case: ToyCase, runs: Sequence[_Run], steps: int) -> Row:
     """Return Theorem 2's bound in each form, and the part of it that falls with the number of steps."""
+    limit = 1 / max(run.gamma for run in runs)
+    above = f"the learning rate {case.lr:g} is not below 1/gamma = {limit:.4g}"
+    diverged = above if case.lr >= limit else "the run diverged: nothing bounds its gradients"
+    constants = [run.constants for run in runs if run.constants is not None]
     bounds: dict[str, Any] = {}
     for form in FORMS:
-        found = [
-            nonconvex_bound(run.constants, case.lr, case.delay, steps, form) if run.constants else None for run in runs
-        ]
-        reason = next((bound.reason for bound in found if bound and bound.reason), None)
-        if any(bound is None for bound in found):
-            limit = 1 / max(run.gamma for run in runs)
-            above = f"the learning rate {case.lr:g} is not below 1/gamma = {limit:.4g}"
-            reason = above if case.lr >= limit else "the run diverged: nothing bounds its gradients"
-        values = [bound.value for bound in found if bound and bound.value is not None]
-        start = [bound.terms["start"] for bound in found if bound and bound.terms]
-        bounds[form] = {
-            "value": None if reason else statistics.fmean(values),
-            "start": None if reason else statistics.fmean(start),
-            "reason": reason,
-        }
+        found = [nonconvex_bound(each, case.lr, case.delay, steps, form) for each in constants]
+        reason = next((bound.reason for bound in found if bound.reason), None)
+        if len(constants) < len(runs):
+            reason = diverged
+        known = [(bound.value, bound.terms["start"]) for bound in found if bound.value is not None and bound.terms]
+        value, start = (None, None) if reason else map(statistics.fmean, zip(*known, strict=True))
+        bounds[form] = {"value": value, "start": start, "reason": reason}
     return {"bounds": bounds}
 
 

@@ -1,4 +1,4 @@
-"""Pictures of the simple functions: the agents' ways over the contours, gradients beside their bound, divergences."""
+"""Pictures of the simple functions: the agents' paths over the contours, gradients beside their bound, divergences."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from gossamer.report.style import COLOURS, DASHES, DPI, GREY, MARKERS, styled
 from gossamer.theory.functions import FUNCTIONS, Function
 
 FORM = "derived"
-WAY_DELAY = 20  # whose trajectories are drawn, where there is such a run
+PATH_DELAY = 20  # whose trajectories are drawn, where there is such a run
 CEILING = 1e8  # of the gradients of runs that diverge
 GRID = 300  # points a side for contours
 BOUND_DASHES = (0.0, (4.0, 2.0))
@@ -36,13 +36,13 @@ def write_toy_figures(results: Sequence[Row], folder: Path) -> list[Path]:
 
 @styled
 def draw_scaled(rows: Sequence[Row]) -> Figure:
-    """Draw the scaled problem of one function: the agents' ways, and average gradients beside the bound."""
+    """Draw the scaled problem of one function: the agents' paths, and average gradients beside the bound."""
     scaled = [row for row in rows if row["scale"] != 1]
     figure = Figure(figsize=(11.4, 5.4), dpi=DPI, layout="constrained")
     left, right = figure.subplots(1, 2)
     finished = [row for row in scaled if row["path"] is not None]
     if finished:
-        _ways_on(left, min(finished, key=lambda row: abs(row["delay"] - WAY_DELAY)))
+        _paths_on(left, min(finished, key=lambda row: abs(row["delay"] - PATH_DELAY)))
     handles = _averages_on(right, scaled)
     tight: dict[str, Any] = {"handlelength": 2.4, "columnspacing": 1.3, "fontsize": 10.5}
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), **tight)
@@ -100,39 +100,39 @@ def running_bound(row: Row) -> np.ndarray | None:
     return np.asarray(lasting + bound["start"] * row["steps"] / np.arange(1, row["steps"] + 1))
 
 
-def _ways_on(axes: Axes, row: Row) -> None:
-    """Draw where each agent went, from a circle to a square; a way that is short beside the picture also enlarged."""
+def _paths_on(axes: Axes, row: Row) -> None:
+    """Draw the path of each agent, from a circle to a square, and a second time enlarged if it is short."""
     function = FUNCTIONS[row["function"]](row["scale"])
     path = np.asarray(row["path"])  # [steps + 1, n, 2]
     points = path.reshape(-1, 2)
-    # The origin shows how Rosenbrock's valley bends on its way to the minimum.
+    # The origin shows how Rosenbrock's valley bends towards the minimum.
     whole, near = _window(np.concatenate([points, [function.minimum.tolist(), (0.0, 0.0)]])), _window(points)
-    _ways_in(axes, function, path, *whole)
+    _paths_in(axes, function, path, *whole)
     axes.plot(*function.minimum.tolist(), "*", color="white", markeredgecolor="black", markersize=15, zorder=4)
     axes.set(xlabel="$x_1$", ylabel="$x_2$", title=f"The agents' ways, delay {row['delay']}, seed 0 (star: minimum)")
     if row["function"] == "rosenbrock":
         inset = axes.inset_axes((0.36, 0.47, 0.4, 0.5))
-        _ways_in(inset, function, path, *near)
+        _paths_in(inset, function, path, *near)
         inset.set(xticks=[], yticks=[])
         inset.spines[:].set(visible=True)
         axes.indicate_inset_zoom(inset, edgecolor=GREY)
-    handles = [Line2D([], [], **_agent_look(agent), label=f"agent {agent}") for agent in range(path.shape[1])]
+    handles = [Line2D([], [], **_agent_style(agent), label=f"agent {agent}") for agent in range(path.shape[1])]
     axes.legend(handles=handles, loc="lower left", frameon=True, framealpha=0.95)
 
 
-def _ways_in(axes: Axes, function: Function, path: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
-    """Draw contours and ways between two corners."""
+def _paths_in(axes: Axes, function: Function, path: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
+    """Draw contours and paths between two corners."""
     _contours_on(axes, function, low, high)
     for agent in range(path.shape[1]):
         colour = COLOURS[agent]
-        axes.plot(*path[:, agent].T, **_agent_look(agent))
+        axes.plot(*path[:, agent].T, **_agent_style(agent))
         axes.plot(*path[0, agent], "o", color=colour, markersize=7, markeredgecolor="white")
         axes.plot(*path[-1, agent], "s", color=colour, markersize=7, markeredgecolor="white")
     axes.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]))
     axes.grid(visible=False)
 
 
-def _agent_look(agent: int) -> dict[str, Any]:
+def _agent_style(agent: int) -> dict[str, Any]:
     return {"color": COLOURS[agent], "linestyle": DASHES[agent], "linewidth": 1.6}
 
 
@@ -157,10 +157,10 @@ def _averages_on(axes: Axes, rows: Sequence[Row]) -> list[Line2D]:
     for index, row in enumerate(rows):
         average, bound = running_average(row), running_bound(row)
         every = max(1, row["steps"] // 8)
-        look = _delay_look(index) | {"markevery": (index * every // len(rows), every)}
-        axes.plot(np.arange(1, len(average) + 1), average, **look)
+        style = _delay_style(index) | {"markevery": (index * every // len(rows), every)}
+        axes.plot(np.arange(1, len(average) + 1), average, **style)
         if bound is not None:
-            axes.plot(np.arange(1, len(bound) + 1), bound, linestyle=BOUND_DASHES, **look)
+            axes.plot(np.arange(1, len(bound) + 1), bound, linestyle=BOUND_DASHES, **style)
     largest = max((row["largest_gradient_squared"] or 0.0 for row in rows), default=0.0)
     if largest:
         axes.axhline(largest, color=GREY, linestyle=DASHES[2], linewidth=1.4)
@@ -179,8 +179,8 @@ def _fate_on(axes: Axes, row: Row, index: int) -> None:
     values = np.asarray(row["gradient_squared"])
     # Markers at the same places of a logarithmic axis, at others for each delay.
     marks = np.unique((1.9 ** np.arange(1 + 0.15 * index, 12)).astype(int))
-    look = _delay_look(index) | {"linewidth": 1.1, "markevery": marks[marks < len(values)].tolist()}
-    axes.plot(np.arange(len(values)), values.clip(max=CEILING), **look)
+    style = _delay_style(index) | {"linewidth": 1.1, "markevery": marks[marks < len(values)].tolist()}
+    axes.plot(np.arange(len(values)), values.clip(max=CEILING), **style)
     if row["status"] != "finished":
         at = min(step for step in row["diverged_at"] if step is not None)
         axes.plot(at, _cross_height(index), "X", color=COLOURS[index], markersize=9)
@@ -195,10 +195,10 @@ def _cross_height(index: int) -> float:
     return float(CEILING * 10 ** (0.7 * index + 0.7))
 
 
-def _delay_look(index: int) -> dict[str, Any]:
+def _delay_style(index: int) -> dict[str, Any]:
     style = {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)]}
     return style | {"markersize": 6, "markeredgecolor": "white", "markeredgewidth": 0.5, "linewidth": 1.7}
 
 
 def _delay_line(delay: int, index: int) -> Line2D:
-    return Line2D([], [], **_delay_look(index), label=f"delay {delay}")
+    return Line2D([], [], **_delay_style(index), label=f"delay {delay}")

@@ -3,7 +3,6 @@
 import itertools
 import json
 import statistics
-import textwrap
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,32 +10,86 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.engine.training import Stop
+from gossamer.paper.findings import Section
 from gossamer.paper.make_run import Stopped
+from gossamer.paper.paper_result import PaperResult, markdown_table, wrapped
 from gossamer.paper.toy import APART, CLUSTERS, PRINTED_LR, STEPS, Row, run_toy
+from gossamer.paper.toy_figures import FORM, write_toy_figures
 from gossamer.run.folder import to_json
 from gossamer.state.checkpoint import write_text
 
-FORM = "derived"
+PICTURES = "toy"  # their folder
+DIGITS = 5  # of a number that is kept
 TIGHT = 10.0  # a bound this many times the truth is no longer near it
 MILD = 2.0  # quantities within this factor of each other differ mildly
-WIDTH = 120
 GONE = 0.01  # of the first squared gradient: what is left when a run has converged
-
+HOLDS, IN_PART, FAILS = "Holds", "Holds in part", "Does not hold"
 HEADINGS = (
-    *(
-        "function",
-        "lambda",
-        "eta",
-        "delay",
-        "outcome",
-        "mean ‖∇F‖²",
-        "last tenth",
-        "bound, derived",
-        "main text",
-        "appendix",
-    ),
-    *("eta gamma", "stable up to", "eta h at the end", "distance", "f"),
+    *("function", "lambda", "eta", "delay", "outcome", "mean ‖∇F‖²", "last tenth", "bound, derived", "main text"),
+    *("appendix", "eta gamma", "stable up to", "eta h at the end", "distance", "f"),
 )
+
+
+@dataclass(frozen=True)
+class ToyFunctions(PaperResult):
+    """Three agents on Rosenbrock's and Rastrigin's functions: paths, and the bounds of the theory."""
+
+    def run_apart(self, seeds: int, folder: Path, stop: Stop, on_case: Callable[[int, int], None]) -> None:
+        """Run the functions and keep the rows, unless there are as many seeds already; raise Stopped when told to."""
+        rows = stored_toy(folder)
+        if rows and rows[0]["seeds"] >= seeds and rows[0]["steps"] == STEPS:
+            return
+
+        def tell(done: int, cases: int) -> None:
+            on_case(done, cases)
+            if reason := stop():
+                raise Stopped(str(reason))
+
+        rows = run_toy(seeds, on_case=tell)
+        path = folder / "data" / "toy.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, "[\n" + ",\n".join(to_json(_short(row)) for row in rows) + "\n]\n")
+
+    def write(self, sections: Sequence[Section], folder: Path) -> list[Path]:
+        """Write page and pictures of what was run, and return their paths."""
+        rows = stored_toy(folder)
+        if not rows:
+            return []
+        pictures = write_toy_figures(rows, folder / PICTURES)
+        page = folder / f"{self.name}.md"
+        write_text(page, toy_page(rows, f"{PICTURES}/"))
+        return [page, *pictures]
+
+    def in_short(self, folder: Path) -> str:
+        """Say how many of the paper's statements about the functions hold."""
+        counts = Counter(claim.verdict for claim in toy_claims(stored_toy(folder)))
+        hold, in_part, fail = (counts[word] for word in (HOLDS, IN_PART, FAILS))
+        return f"{counts.total()} statements: {hold} hold, {in_part} hold in part, {fail} do not hold"
+
+
+TOY = ToyFunctions("toy", "Rosenbrock and Rastrigin with 3 agents: paths and the bounds of the theory")
+
+
+def stored_toy(folder: Path) -> list[Row]:
+    """Return the stored rows, or none if the file is missing or damaged."""
+    try:
+        rows = json.loads((folder / "data" / "toy.json").read_text(encoding="utf-8"))
+        whole = all({"function", "delay", "seeds", "steps"} <= set(row) for row in rows)
+    except (OSError, ValueError, TypeError):
+        return []
+    return rows if whole and isinstance(rows, list) else []
+
+
+def _short(value: Any) -> Any:
+    """Return a value with few digits, whatever it is made of."""
+    if isinstance(value, float):
+        return float(f"{value:.{DIGITS}g}")
+    if isinstance(value, dict):
+        return {key: _short(item) for key, item in value.items()}
+    return [_short(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+# What the paper says.
 
 
 @dataclass(frozen=True)
@@ -48,32 +101,28 @@ class ToyClaim:
     because: str
 
     def __str__(self) -> str:
-        return _wrapped(f"- *{self.text}* **{self.verdict}**: {self.because}.", indent="  ")
+        return wrapped(f"- *{self.text}* **{self.verdict}**: {self.because}.", indent="  ")
 
 
-def toy_page(results: Sequence[Row], images: str = "") -> str:
-    """Return the page as Markdown; `images` stands before the names of the pictures."""
-    lines = ["# Verification with simple functions", "", _setting(results), ""]
-    lines += ["## What the paper says, and what these runs say", "", *(str(claim) for claim in claims(results)), ""]
-    lines += [*_pictures(results, images), "## All runs", "", *_table(results), ""]
-    return "\n".join(lines)
-
-
-def claims(results: Sequence[Row]) -> list[ToyClaim]:
+def toy_claims(results: Sequence[Row]) -> list[ToyClaim]:
     """Return the verdicts, each computed from the rows."""
-    found = [_printed_step(results), _condition(results)]
+    if not results:
+        return []
+    claims = [_printed_step(results), _condition(results)]
     for name in _names(results):
-        scaled = [row for row in _scaled(results, name) if row["average_gradient_squared"] is not None]
-        if not scaled:
-            continue
-        found += [_converges(name, scaled), _grows_with_delay(name, scaled)]
-        bounded = [row for row in scaled if row["bounds"][FORM]["value"] is not None]
+        scaled = [row for row in results if row["function"] == name and row["scale"] != 1]
+        finished = [row for row in scaled if row["average_gradient_squared"] is not None]
+        bounded = [row for row in finished if row["bounds"][FORM]["value"] is not None]
+        if finished:
+            claims += [_converges(name, finished), _grows_with_delay(name, finished)]
         if name == "rosenbrock" and bounded:
-            found.append(_tight(name, bounded))
+            claims.append(_tight(name, bounded))
         if name == "rastrigin" and bounded:
-            found.append(_mild("the differences between different delays are not large", "averages", _averages(scaled)))
-            found.append(_mild("the bounds for different delays differ mildly", "bounds", _bounds(bounded)))
-    return [*found, _valid(results)]
+            averages = {row["delay"]: row["average_gradient_squared"] for row in finished}
+            claims.append(_mild("the differences between different delays are not large", "averages", averages))
+            bounds = {row["delay"]: row["bounds"][FORM]["value"] for row in bounded}
+            claims.append(_mild("the bounds for different delays differ mildly", "bounds", bounds))
+    return [*claims, _valid(results)]
 
 
 def _printed_step(results: Sequence[Row]) -> ToyClaim:
@@ -108,9 +157,9 @@ def _condition(results: Sequence[Row]) -> ToyClaim:
 def _converges(name: str, rows: Sequence[Row]) -> ToyClaim:
     left = {row["delay"]: row["final_gradient_squared"] / row["gradient_squared"][0] for row in rows}
     stuck = [delay for delay, share in left.items() if share > GONE]
-    because = f"in the last tenth ‖∇F‖² over the first one is {_each(left, '.2g')}"
-    because += f", so not at {_delays(stuck)}" if stuck else ""
     distance = statistics.fmean(row["distance_to_minimum"] for row in rows)
+    because = f"in the last tenth, ‖∇F‖² over its first value is {_each(left, '.2g')}"
+    because += f", so it does not converge at {_delays(stuck)}" if stuck else ""
     because += f"; the agents end {distance:.2f} from the minimum, on average over delays"
     verdict = _verdict([delay not in stuck for delay in left])
     return ToyClaim(f"{name.capitalize()}: the trajectories converge.", verdict, because)
@@ -119,8 +168,8 @@ def _converges(name: str, rows: Sequence[Row]) -> ToyClaim:
 def _grows_with_delay(name: str, rows: Sequence[Row]) -> ToyClaim:
     """Look at the mean over a run, most of which is its beginning, and at what is left at its end.
 
-    Seeds share start and noise between delays, so that they are compared one by one: a difference of means that not
-    all of them agree on says nothing.
+    Seeds share start and noise between delays, so they are compared one by one: a difference of means on which not all
+    seeds agree says nothing.
     """
     answers, parts = [], []
     for title, which in (("over all iterations", "average"), ("in the last tenth", "final")):
@@ -152,46 +201,58 @@ def _mild(text: str, what: str, values: dict[int, float]) -> ToyClaim:
 def _valid(results: Sequence[Row]) -> ToyClaim:
     rows = [row for row in results if row["bounds"][FORM]["value"] is not None]
     kept = sum(row["average_gradient_squared"] <= row["bounds"][FORM]["value"] for row in rows)
-    because = f"so it is in {kept} of the {len(rows)} cases that have a bound; {len(results) - len(rows)} have none"
+    because = f"true in {kept} of the {len(rows)} cases that have a bound; {len(results) - len(rows)} have none"
     return ToyClaim("The mean squared gradient stays below the bound.", _verdict([kept == len(rows)]), because)
 
 
-def _setting(results: Sequence[Row]) -> str:
-    head = results[0]
-    clusters = " and ".join(map(str, CLUSTERS))
-    run = (
-        f"{sum(CLUSTERS)} agents in clusters of {clusters} on a complete graph, two dimensions, {head['steps']} "
-        f"iterations, {head['seeds']} seeds, PC-ASGD with theta = {head['theta']:g}. The agents start on a circle of "
-        f"radius {APART:g}, turned by the seed; a gradient has normal noise on every coordinate, of standard deviation "
-        f"{head['noise'] / head['scale']:g} times the scale of the function. Start, noise, delays, theta and lambda "
-        "are not in the paper. F is the sum of the agents' losses, each at its own state, gamma the largest curvature "
-        "on the way (of a run that diverged: at its start), h the curvature where a run ended."
-    )
-    same = "A function times s at step eta with lambda is the same run as the function at step s eta with s lambda."
-    return f"{_wrapped(run)}\n\n{same}"
+def _verdict(answers: Sequence[bool]) -> str:
+    return HOLDS if all(answers) else IN_PART if any(answers) else FAILS
 
 
-def _pictures(results: Sequence[Row], images: str) -> list[str]:
-    lines = []
+def _names(results: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(row["function"] for row in results))
+
+
+def _each(values: dict[int, float], form: str) -> str:
+    """Return 'VALUE, VALUE at delays 1, 5'."""
+    return f"{', '.join(f'{value:{form}}' for value in values.values())} at {_delays(list(values))}"
+
+
+def _delays(delays: Sequence[int]) -> str:
+    return f"delay{'s' if len(delays) > 1 else ''} {', '.join(map(str, delays))}"
+
+
+# The page.
+
+
+def toy_page(results: Sequence[Row], images: str = "") -> str:
+    """Return the page as Markdown; `images` stands before the names of the pictures."""
+    lines = ["# Verification with simple functions", "", _setting(results[0]), "", _SAME_RUN, ""]
+    lines += ["## What the paper says, and what these runs say", "", *map(str, toy_claims(results)), ""]
     for name in _names(results):
-        title = name.capitalize()
-        lines += [
-            f"![{title}, scaled: trajectories, and mean squared gradients beside the bound]({images}{name}.png)",
-            "",
-        ]
-        lines += [f"![{title} as it is: squared gradients by step]({images}{name}-printed-step.png)", ""]
-    return lines
+        title, of_page = name.capitalize(), f"{images}{name}"
+        lines += [f"![{title}, scaled: trajectories, and mean squared gradients beside the bound]({of_page}.png)", ""]
+        lines += [f"![{title} as it is: squared gradients by step]({of_page}-printed-step.png)", ""]
+    return "\n".join([*lines, "## All runs", "", _TABLE_NOTE, "", *markdown_table(HEADINGS, map(_cells, results)), ""])
 
 
-def _table(results: Sequence[Row]) -> list[str]:
-    lines = [
-        "Mean ‖∇F‖²: over all iterations and seeds, ± the standard deviation over seeds. *Stable up to*: the largest",
-        "eta h at which the linearised update is stable; Theorem 2 asks for eta gamma below 1 at every delay.",
-        "",
-        f"| {' | '.join(HEADINGS)} |",
-        f"|---|{'---:|' * 3}---|{'---:|' * (len(HEADINGS) - 5)}",
-    ]
-    return lines + [f"| {' | '.join(_cells(row))} |" for row in results]
+_SAME_RUN = "A function times s at step eta with lambda is the same run as the function at step s eta with s lambda."
+_TABLE_NOTE = wrapped(
+    "Mean ‖∇F‖²: over all iterations and seeds, ± the standard deviation over seeds. *Stable up to*: the largest eta h "
+    "at which the linearised update is stable; Theorem 2 asks for eta gamma below 1 at every delay."
+)
+
+
+def _setting(head: Row) -> str:
+    return wrapped(
+        f"{sum(CLUSTERS)} agents in clusters of {' and '.join(map(str, CLUSTERS))} on a complete graph, two "
+        f"dimensions, {head['steps']} iterations, {head['seeds']} seeds, PC-ASGD with theta = {head['theta']:g}. The "
+        f"agents start on a circle of radius {APART:g}, turned by the seed. A gradient has normal noise of standard "
+        f"deviation {head['noise'] / head['scale']:g} times the scale of the function on every "
+        "coordinate. Start, noise, delays, theta and "
+        "lambda are not in the paper. F is the sum of the agents' losses, each at its own state. gamma is the largest "
+        "curvature on the path; of a run that diverged, at its start. h is the curvature where a run ended."
+    )
 
 
 def _cells(row: Row) -> list[str]:
@@ -210,101 +271,5 @@ def _cells(row: Row) -> list[str]:
     ]
 
 
-def _names(results: Sequence[Row]) -> list[str]:
-    return list(dict.fromkeys(row["function"] for row in results))
-
-
-def _scaled(results: Sequence[Row], name: str) -> list[Row]:
-    return [row for row in results if row["function"] == name and row["scale"] != 1]
-
-
-def _averages(rows: Sequence[Row]) -> dict[int, float]:
-    return {row["delay"]: row["average_gradient_squared"] for row in rows}
-
-
-def _bounds(rows: Sequence[Row]) -> dict[int, float]:
-    return {row["delay"]: row["bounds"][FORM]["value"] for row in rows}
-
-
-def _verdict(answers: Sequence[bool]) -> str:
-    return "Holds" if all(answers) else "Holds in part" if any(answers) else "Does not hold"
-
-
-def _wrapped(text: str, indent: str = "") -> str:
-    return textwrap.fill(text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-
-
-def _each(values: dict[int, float], form: str) -> str:
-    """Return 'VALUE, VALUE at delays 1, 5'."""
-    return f"{', '.join(f'{value:{form}}' for value in values.values())} at {_delays(list(values))}"
-
-
-def _delays(delays: Sequence[int]) -> str:
-    return f"delay{'s' if len(delays) > 1 else ''} {', '.join(map(str, delays))}"
-
-
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.3g}"
-
-
-PICTURES = "toy"
-DIGITS = 5  # of a number that is kept
-
-
-def make_toy(seeds: int, folder: Path, stop: Stop, on_case: Callable[[int, int], None]) -> None:
-    """Run the functions and keep the rows, unless that was done with as many seeds; raise Stopped when told to."""
-    rows = stored_toy(folder)
-    if rows and rows[0]["seeds"] >= seeds and rows[0]["steps"] == STEPS:
-        return
-
-    def tell(done: int, cases: int) -> None:
-        on_case(done, cases)
-        if reason := stop():
-            raise Stopped(str(reason))
-
-    rows = run_toy(seeds, on_case=tell)
-    path = folder / "data" / "toy.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, "[\n" + ",\n".join(to_json(_short(row)) for row in rows) + "\n]\n")
-
-
-def write_toy(folder: Path) -> list[Path]:
-    """Write page and pictures of what was run, and return the paths."""
-    rows = stored_toy(folder)
-    if not rows:
-        return []
-    from gossamer.paper.toy_figures import write_toy_figures  # matplotlib is slow to import
-
-    pictures = write_toy_figures(rows, folder / PICTURES)
-    page = folder / "toy.md"
-    write_text(page, toy_page(rows, f"{PICTURES}/"))
-    return [page, *pictures]
-
-
-def toy_counts(folder: Path) -> str:
-    """Say how many of the paper's statements about the functions hold."""
-    rows = stored_toy(folder)
-    if not rows:
-        return ""
-    counts = Counter(claim.verdict.lower() for claim in claims(rows))
-    listed = [f"'{word}': {number}" for word, number in counts.most_common()]
-    return f"of {counts.total()} statements {', '.join(listed)}"
-
-
-def stored_toy(folder: Path) -> list[Row]:
-    """Return what was run before, or nothing when that is not there or damaged."""
-    try:
-        rows = json.loads((folder / "data" / "toy.json").read_text(encoding="utf-8"))
-        whole = all({"function", "delay", "seeds", "steps"} <= set(row) for row in rows)
-    except (OSError, ValueError, TypeError):
-        return []
-    return rows if whole and isinstance(rows, list) else []
-
-
-def _short(value: Any) -> Any:
-    """Return a value with few digits, whatever it is made of."""
-    if isinstance(value, float):
-        return float(f"{value:.{DIGITS}g}")
-    if isinstance(value, dict):
-        return {key: _short(item) for key, item in value.items()}
-    return [_short(item) for item in value] if isinstance(value, list | tuple) else value
