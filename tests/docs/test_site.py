@@ -51,8 +51,10 @@ def test_pages_load_nothing_from_elsewhere(site):
 
 
 def test_styles_load_nothing_from_elsewhere(site):
-    for sheet in site.rglob("*.css"):
-        addresses = re.findall(r"(?:url\(|@import\s+)[\"']?([^\"')]+)", sheet.read_text(encoding="utf-8"))
+    sheets = {sheet: sheet.read_text(encoding="utf-8") for sheet in site.rglob("*.css")}
+    assert sheets and any("url(" in text for text in sheets.values())
+    for sheet, text in sheets.items():
+        addresses = re.findall(r"(?:url\(|@import\s+)[\"']?([^\"')]+)", text)
         assert [address for address in addresses if OUTSIDE.match(address)] == [], sheet
 
 

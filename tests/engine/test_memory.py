@@ -46,17 +46,27 @@ def of_histories(run):
 
 # Histories.
 
+SERVED = ("asgd", "dc-asgd-c", "dc-asgd-a", "dasgd-is", "gap-aware", "delay-adaptive", "delayed-nesterov")
+NEED_PLAIN_SGD = dict.fromkeys(SERVED, "takes its steps at the server")
+NEED_PLAIN_SGD |= dict.fromkeys(("adaptive-braking", "cdmsgd"), "has a momentum of its own")
 
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
+
+@pytest.mark.parametrize(("algorithm", "why"), NEED_PLAIN_SGD.items())
+def test_a_rule_that_needs_plain_sgd_refuses_momentum_and_says_why(algorithm, why):
+    with pytest.raises(UserError, match=f"^{algorithm} {why}, so it needs plain SGD .*; set momentum and weight decay"):
+        training(algorithm=algorithm, delay=5, momentum=0.9)
+
+
+# All other rules take a momentum.
+TRAINED = [(name, 0.0) for name in algorithm_names()]
+TRAINED += [(name, 0.9) for name in algorithm_names() if name not in NEED_PLAIN_SGD]
+
+
+@pytest.mark.parametrize(("algorithm", "momentum"), TRAINED)
 @pytest.mark.parametrize("delay", DELAYS)
-@pytest.mark.parametrize("algorithm", algorithm_names())
 def test_histories_are_what_a_message_carries_as_often_as_it_can_be_late(algorithm, delay, momentum):
     d, tau = 21, DELAYS[delay]
-    try:
-        run = training(algorithm=algorithm, delay=delay, momentum=momentum)
-    except UserError:
-        assert momentum  # some rules need plain SGD
-        return
+    run = training(algorithm=algorithm, delay=delay, momentum=momentum)
     rule = run.algorithm
     names = {"g" if name == "v" and not momentum else name for name in rule.message}  # plain SGD: v is g
 
