@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,14 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture
 def command(folder, capsys):
     return Command(capsys)
+
+
+@pytest.fixture
+def ctrl_c():
+    """Let SIGINT interrupt this process, as it does at a terminal: jobs in the background start out ignoring it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session")

@@ -138,7 +138,7 @@ def test_results_that_cannot_be_read_are_refused_before_anything_runs(command, t
     assert "results-x.json" in command.refused(*QUICK, "--out", tmp_path)
 
 
-def test_ctrl_c_keeps_the_cases_so_far(command, monkeypatch, tmp_path):
+def test_ctrl_c_keeps_the_cases_so_far(ctrl_c, command, monkeypatch, tmp_path):
     real = Workload.training
 
     def interrupted(self, *arguments, **options):

@@ -75,7 +75,7 @@ def test_a_quick_look_has_all_figures_and_leaves_nothing(command, fleets):
     assert_nothing_is_left(fleets)
 
 
-def test_ctrl_c_keeps_the_rows_so_far_and_ends_all_agents(fleets):
+def test_ctrl_c_keeps_the_rows_so_far_and_ends_all_agents(ctrl_c, fleets):
     def interrupt(text):
         if f"{SOCKETS}, round 1 of" in text:
             os.kill(os.getpid(), signal.SIGINT)
@@ -88,7 +88,7 @@ def test_ctrl_c_keeps_the_rows_so_far_and_ends_all_agents(fleets):
     assert_nothing_is_left(fleets)
 
 
-def test_ctrl_c_ends_an_agent_that_is_stopped(fleets, monkeypatch):
+def test_ctrl_c_ends_an_agent_that_is_stopped(ctrl_c, fleets, monkeypatch):
     stop = Fleet.stop
 
     def stop_and_interrupt(self, rank):

@@ -278,16 +278,20 @@ def _step_reached(run):
         return 0 if folder.never_saved else int(folder.load()["simulation.t"])
 
 
+@pytest.mark.parametrize("before", [signal.SIG_DFL, signal.SIG_IGN])  # ignored: a job in the background of a script
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_signal_is_remembered_and_the_second_ends_the_program(number):
-    before = signal.getsignal(number)
-    with Interrupt() as interrupt:
-        assert not interrupt()
-        os.kill(os.getpid(), number)
-        assert interrupt()
-        with pytest.raises(KeyboardInterrupt):
+def test_the_first_signal_is_remembered_and_the_second_ends_the_program(number, before):
+    found = signal.signal(number, before)
+    try:
+        with Interrupt() as interrupt:
+            assert not interrupt()
             os.kill(os.getpid(), number)
-    assert signal.getsignal(number) is before
+            assert interrupt()
+            with pytest.raises(KeyboardInterrupt):
+                os.kill(os.getpid(), number)
+        assert signal.getsignal(number) is before
+    finally:
+        signal.signal(number, found)
 
 
 def test_an_interrupt_outside_training_is_one_line_with_status_130(command, monkeypatch):
