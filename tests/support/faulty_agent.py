@@ -16,7 +16,7 @@ from gossamer.state.checkpoint import Checkpoints, part_of
 parser = argparse.ArgumentParser()
 parser.add_argument("folder", type=Path)
 parser.add_argument("--pace", type=float, default=0.08, help="seconds that a step takes at least, while it is watched")
-parser.add_argument("--save-every", type=int, default=0, help="steps between two checkpoints; 0: none")
+parser.add_argument("--saver", type=int, help="the agent that saves its state every 20 steps")
 given = parser.parse_args()
 LR, COOLING = 0.2, 150  # in its last steps the rate falls to nothing: the noise of batches is no fault
 UNWATCHED = 0.01  # the pace once the test has seen enough; more than a step takes, so that agents stay together
@@ -68,7 +68,7 @@ while (last := last_step()) is None or optimizer.steps_done < last:
     times.flush()
     due = max(due + (given.pace if last is None else UNWATCHED), time.monotonic())
     time.sleep(max(0.0, due - time.monotonic()))
-    if given.save_every and optimizer.steps_done % given.save_every == 0:
+    if agent.rank == given.saver and optimizer.steps_done % 20 == 0:
         node = {f"node.{name}": value for name, value in optimizer.node.state_dict().items()}
         checkpoints.save({**{f"model.{name}": value for name, value in model.state_dict().items()}, **node})
 

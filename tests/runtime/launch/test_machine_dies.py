@@ -16,15 +16,15 @@ WARM = 50  # steps before the first fault, in which the usual gaps are seen
 POINT = 0.01
 
 
-def assert_undisturbed(run: Flight, survivors: list[int], fault: float, until: float) -> None:
-    """Survivors' longest gap after a fault is no longer than twice their longest before it.
+def assert_undisturbed(run: Flight, survivors: list[int], calm_until: float, fault: float, until: float) -> None:
+    """Survivors' longest gap after a fault is no longer than twice their longest before the first fault.
 
     What the machine itself stood still meanwhile (others share it) is not the agents' and comes on top.
     """
     stall = run.stalls.longest(fault, until)
     for rank in survivors:
         times = run.times(rank)
-        before, after = gaps(times, times[5], fault), gaps(times, fault, until)
+        before, after = gaps(times, times[5], calm_until), gaps(times, fault, until)
         assert len(after) > 20, f"agent {rank} made {len(after)} steps"
         found = f"agent {rank}: {max(after):.3f} s after, {max(before):.3f} s before, the machine stood {stall:.3f} s"
         assert max(after) <= 2 * max(before) + stall, found
@@ -44,69 +44,42 @@ def undisturbed(tmp_path_factory):
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("transport", ["shared", "sockets"])
-def test_two_agents_are_killed_one_after_the_other(tmp_path, transport, undisturbed):
-    with flight(tmp_path, "--transport", transport) as run:
-        run.wait_for_step(WARM)
-        first = run.kill(1)
-        run.wait(lambda: len(run.starts(1)) == 2, "the first to return")
-        run.wait(lambda: run.step(1) > run.starts(1)[-1]["at"] + 10, "the first to go on")
-        second = run.kill(2)
-        run.wait(lambda: len(run.starts(2)) == 2, "the second to return")
-        run.wait(lambda: run.step(2) > run.starts(2)[-1]["at"] + 10, "the second to go on")
-        result = run.end()
-        # The second kill is a fault too, so what follows it is judged from before the first.
-        assert_undisturbed(run, [0, 3], first, second)
-        assert_undisturbed(run, [0, 3], first, run.watched_until)
-        assert [agent["restarts"] for agent in result["agents"]] == [0, 1, 1, 0]
-        # Without a checkpoint they go on from a neighbour's newest state.
-        for rank in (1, 2):
-            start = run.starts(rank)[-1]
-            assert start["from"] == "neighbour" and start["at"] > WARM
-        assert run.accuracy() >= undisturbed - POINT
-        assert not shared_memory_of(result["run"])
+def test_an_agent_stands_still_and_two_die_one_after_the_other(tmp_path, transport, undisturbed):
+    """In one run, as starting four agents takes longer than most faults. With sockets the address book dies as well."""
+    with flight(tmp_path, "--transport", transport, script=("--saver", "3")) as run:
 
+        def goes_on(rank: int) -> None:
+            step = run.step(rank)
+            run.wait(lambda: run.step(rank) > step + 10, f"agent {rank} to go on")
 
-@pytest.mark.timeout(600)
-def test_an_agent_returns_from_its_checkpoint(tmp_path, undisturbed):
-    with flight(tmp_path, script=("--save-every", "20")) as run:
-        run.wait_for_step(WARM + 5)
-        run.kill(3)
-        run.wait(lambda: len(run.starts(3)) == 2, "it to return")
-        run.end()
-        start = run.starts(3)[-1]
-        assert start["from"] == "checkpoint" and start["at"] % 20 == 0 and start["at"] >= WARM - 20
-        assert run.accuracy() >= undisturbed - POINT
+        def dies_and_returns(rank: int) -> float:
+            died = run.kill(rank)
+            run.wait(lambda: len(run.starts(rank)) == 2, f"agent {rank} to return")
+            run.wait(lambda: run.step(rank) > run.starts(rank)[-1]["at"] + 10, f"agent {rank} to go on")
+            return died
 
-
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("transport", ["shared", "sockets"])
-def test_an_agent_stands_still_for_five_seconds(tmp_path, transport, undisturbed):
-    with flight(tmp_path, "--transport", transport) as run:
         run.wait_for_step(WARM)
         stopped = run.kill(2, signal.SIGSTOP)
         time.sleep(5)
         run.kill(2, signal.SIGCONT)
+        goes_on(2)
+        book_died = time.monotonic()
+        if transport == "sockets":
+            os.kill(book_of(run), signal.SIGKILL)
+            time.sleep(1)  # an agent that returns must find the others, and they it, in a book that was empty
+        died = dies_and_returns(1)
+        died_next = dies_and_returns(3)
         result = run.end()
-        assert_undisturbed(run, [0, 1, 3], stopped, stopped + 5)
-        assert [agent["restarts"] for agent in result["agents"]] == [0, 0, 0, 0]
+        assert_undisturbed(run, [0, 1, 3], stopped, stopped, stopped + 5)
+        assert_undisturbed(run, [0, 2], stopped, book_died, died_next)
+        assert_undisturbed(run, [0, 2], stopped, died, run.watched_until)
+        assert [agent["restarts"] for agent in result["agents"]] == [0, 1, 0, 1]
+        # Without a checkpoint an agent goes on from a neighbour's newest state.
+        neighbours, own = run.starts(1)[-1], run.starts(3)[-1]
+        assert neighbours["from"] == "neighbour" and neighbours["at"] > WARM
+        assert own["from"] == "checkpoint" and own["at"] % 20 == 0 and own["at"] >= WARM - 20
         assert run.accuracy() >= undisturbed - POINT
-
-
-@pytest.mark.timeout(600)
-def test_the_address_book_is_killed(tmp_path, undisturbed):
-    with flight(tmp_path, "--transport", "sockets") as run:
-        run.wait_for_step(WARM)
-        os.kill(book_of(run), signal.SIGKILL)
-        killed = time.monotonic()
-        time.sleep(1)
-        run.kill(1)  # whoever returns must find the others, and they it, in a book that was empty
-        run.wait(lambda: len(run.starts(1)) == 2, "it to return")
-        run.wait(lambda: run.step(1) > run.starts(1)[-1]["at"] + 10, "it to go on")
-        result = run.end()
-        assert_undisturbed(run, [0, 2, 3], killed, run.watched_until)
-        assert result["agents"][1]["restarts"] == 1
-        assert run.starts(1)[-1]["from"] == "neighbour"
-        assert run.accuracy() >= undisturbed - POINT
+        assert not shared_memory_of(result["run"])
 
 
 def book_of(run: Flight) -> int:
@@ -135,22 +108,22 @@ def test_a_partition_heals(tmp_path, undisturbed):
         for step, sender, to, age in rows:
             across.get((sender, to), []).append((step, age))
         for ages in across.values():
-            apart = [age for step, age in ages if WARM + 50 <= step < WARM + 90]
-            assert not apart or min(apart) > 30
+            apart = [age for step, age in ages if WARM + 40 <= step < WARM + 80]
+            assert apart and min(apart) > 30  # up to the largest age, at which a neighbour counts as gone
             healed = [age for step, age in ages if step >= WARM + 80]  # a row is written where an age changes
             assert healed and min(healed) <= 5 and healed[-1] < 30
         inside = [age for step, sender, to, age in rows if (sender < 2) == (to < 2) and step > 10]
-        assert not inside or sorted(inside)[len(inside) // 2] <= 2
+        assert inside and sorted(inside)[len(inside) // 2] <= 2
         assert run.accuracy() >= undisturbed - POINT
 
 
 @pytest.mark.timeout(600)
-def test_twenty_random_kills_over_one_run(tmp_path, undisturbed):
+def test_twelve_random_kills_over_one_run(tmp_path, undisturbed):
     chance = random.Random(5)
-    with flight(tmp_path, "--max-restarts", "20", script=("--pace", "0.1")) as run:
+    with flight(tmp_path, "--max-restarts", "12", script=("--pace", "0.1")) as run:
         run.wait_for_step(WARM)
         kills = [0] * run.agents
-        while sum(kills) < 20:
+        while sum(kills) < 12:
             alive = [r for r in range(run.agents) if len(run.starts(r)) == kills[r] + 1 and run.times(r)]
             if len(alive) > 1:  # one must be left to remember what was learnt
                 rank = chance.choice(alive)
