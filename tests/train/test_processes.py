@@ -32,7 +32,7 @@ def in_processes(folder, how=None, **settings):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("algorithm", "transport", "network", "epochs"),
-    [("pc-asgd", "shared", "paper-1", 8), ("dm-asgd", "sockets", "clusters:2,2", 4)],
+    [("pc-asgd", "shared", "clusters:1,2", 4), ("dm-asgd", "sockets", "clusters:2,2", 3)],
 )
 def test_a_whole_digits_run_is_the_simulators(tmp_path, algorithm, transport, network, epochs):
     settings = {**SETTINGS, "algorithm": algorithm, "momentum": 0.5, "network": network, "epochs": epochs}
@@ -60,9 +60,9 @@ def test_a_whole_digits_run_is_the_simulators(tmp_path, algorithm, transport, ne
 @pytest.mark.timeout(600)
 def test_free_running_agents_learn_and_one_that_kills_itself_returns_from_its_checkpoint(tmp_path):
     how = ProcessSettings(engine="processes", faults="kill:1@60")
-    settings = {"network": "clusters:2,2", "delay": "0", "algorithm": "dm-asgd", "epochs": 12, "checkpoint_every": 1}
+    settings = {"network": "clusters:1,2", "delay": "0", "algorithm": "dm-asgd", "epochs": 8, "checkpoint_every": 1}
     summary = in_processes(tmp_path / "run", how, **settings)
-    assert summary["status"] == "finished" and summary["restarts"] == [0, 1, 0, 0]
+    assert summary["status"] == "finished" and summary["restarts"] == [0, 1, 0]
     assert summary["accuracy_mean"] > 0.5  # how far depends on how busy the machine is
     steps = sorted(AgentFolder(tmp_path / "run", 1).rows())
     assert steps[-1] == summary["iterations"]
