@@ -21,6 +21,7 @@ def check(group: str, count: int, device: str, **environment: str) -> None:
     assert done.stdout.count(" ok") == count
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(("group", "count"), GROUPS)
 def test_kernels_agree_with_the_definition(group, count):
     check(group, count, "cpu", TRITON_INTERPRET="1")

@@ -347,7 +347,7 @@ def test_events_tell_what_is_new_and_nothing_else(run):
 @pytest.mark.timeout(600)
 def test_a_watched_run_ends_the_same_when_its_watcher_is_killed(folder, command):
     """And Ctrl+C ends a page in order, with somebody still looking at it."""
-    flags = [*("--model", "linear", "--epochs", "150", "--delay", "5", "--eval-every", "30", "--execution", "stacked")]
+    flags = [*("--model", "linear", "--epochs", "100", "--delay", "5", "--eval-every", "30", "--execution", "stacked")]
     command.well("train", *flags, "--out", "alone")
     environment = {**os.environ, "PYTHONPATH": SOURCE}
     train = subprocess.Popen([sys.executable, "-m", "gossamer", "train", *flags, "--out", "run"], env=environment)

@@ -63,7 +63,7 @@ def own_loss(x, t):
 
 
 @every_algorithm
-@few
+@settings(deadline=None, max_examples=2)  # 120 steps each
 @given(st.integers(1, 6), st.integers(0, 100), STARTUPS)
 def test_finds_the_minimum_of_a_quadratic_under_delay(text, delay, seed, startup):
     net = gm.network("clusters:2,2", delay, startup=startup)

@@ -26,7 +26,7 @@ CASES = [
     (2, 2, 4, 4, 3, 16, 3, 1, False, False, True),  # a stem
     (1, 2, 4, 4, 36, 12, 3, 1, True, False, True),  # a dense layer
     (2, 2, 4, 4, 100, 48, 1, 1, True, False, True),  # more channels than one block
-    (2, 2, 4, 4, 70, 70, 3, 1, True, True, True),
+    (1, 2, 3, 3, 70, 70, 3, 1, True, True, True),  # several blocks of channels in and out
     (2, 2, 4, 4, 16, 8, 1, 1, True, False, False),  # running statistics
     (2, 2, 8, 8, 16, 32, 1, 2, False, False, True),  # a shortcut
     (3, 5, 9, 9, 8, 8, 3, 1, True, True, True),  # several tiles

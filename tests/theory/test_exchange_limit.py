@@ -30,14 +30,14 @@ def least_variance(curvature, momentum, tau):
 
 
 def simulated(algorithm, curvature, momentum, tau):
-    """The variance of (x_1 - x_2) / sqrt(2), which has an agent's noise, over 400 coordinates and 600 steps."""
+    """The variance of (x_1 - x_2) / sqrt(2), which has an agent's noise, over 800 coordinates and 300 steps."""
     chance = torch.Generator().manual_seed(0)
 
     def gradient(x, t):
         return curvature * x + torch.randn(x.shape, dtype=x.dtype, generator=chance)
 
-    start, network = torch.zeros(2, 400, dtype=torch.float64), gm.network("clusters:1,1", tau)
-    path = gm.trajectory(algorithm, network, gradient, start, lr=LR, momentum=momentum, steps=1200)
+    start, network = torch.zeros(2, 800, dtype=torch.float64), gm.network("clusters:1,1", tau)
+    path = gm.trajectory(algorithm, network, gradient, start, lr=LR, momentum=momentum, steps=900)
     return float((path[600:, 0] - path[600:, 1]).square().mean()) / 2
 
 
