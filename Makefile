@@ -9,7 +9,7 @@ BIN    := $(VENV)/bin
 help:
 	@echo "make demo   train the paper's 8 agents with 7 algorithms, print a table, draw the plots"
 	@echo "make check  lint, check types and layers, test the rules and both engines"
-	@echo "make test   lint and run the whole test suite"
+	@echo "make test   lint, check types and layers, run every test"
 	@echo "make docs   build the documentation into site/, which opens from disk"
 	@echo "make clean  remove the virtual environment and the caches"
 

@@ -49,7 +49,7 @@ def test_the_papers_agents_run_as_processes_and_in_the_simulator(tmp_path):
     (tmp_path / "paper.sh").write_text(script)
     ended = subprocess.run(
         ["bash", str(tmp_path / "paper.sh")],
-        env={**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1", "PATH": path, "EPOCHS": "20"},
+        env={**os.environ, "PYTHONPATH": SOURCE, "OMP_NUM_THREADS": "1", "PATH": path, "EPOCHS": "12"},
         cwd=tmp_path,
         capture_output=True,
         text=True,
