@@ -62,7 +62,7 @@ def test_what_does_not_fit_is_refused(call):
 
 
 def test_fields_are_checked_too():
-    with pytest.raises(BeartypeException):
+    with pytest.raises(jaxtyping.TypeCheckError):
         Pair(torch.ones(2, 3), torch.ones(3))
 
 

@@ -12,6 +12,7 @@ import inspect
 from typing import Any, ForwardRef, get_args
 
 import jaxtyping
+from beartype.roar import BeartypeException
 
 _original = jaxtyping.jaxtyped
 
@@ -40,6 +41,19 @@ def _with_a_book(fn: Any) -> Any:
     return call
 
 
+def _refusing_as_types_do(init: Any) -> Any:
+    """Let a field that does not fit be a TypeError, which readers of files expect."""
+
+    @functools.wraps(init)
+    def call(*args: Any, **kwargs: Any) -> None:
+        try:
+            init(*args, **kwargs)
+        except BeartypeException as error:
+            raise jaxtyping.TypeCheckError(str(error)) from error
+
+    return call
+
+
 def jaxtyped(fn: Any = None, *, typechecker: Any = None) -> Any:
     """Check a function, or a class's fields where it is a dataclass."""
     if fn is None:
@@ -47,7 +61,7 @@ def jaxtyped(fn: Any = None, *, typechecker: Any = None) -> Any:
     if fn == "context":
         return _original(fn)
     if inspect.isclass(fn) and dataclasses.is_dataclass(fn) and inspect.isfunction(fn.__dict__.get("__init__")):
-        fn.__init__ = jaxtyped(fn.__init__, typechecker=typechecker)
+        fn.__init__ = _refusing_as_types_do(jaxtyped(fn.__init__, typechecker=typechecker))
         return fn
     hints = inspect.get_annotations(fn).values() if inspect.isfunction(fn) else [""]
     if any(map(_has_text, hints)):
