@@ -7,7 +7,7 @@ from gossamer.paper.atlas import ATLAS, charts_of
 from gossamer.paper.cells import SCALES, key_of
 from gossamer.paper.findings import Section
 from gossamer.paper.store import Outcome
-from gossamer.paper.summary import to_summary
+from gossamer.paper.summary_page import to_summary
 from reproducing import cells_of, record
 
 QUICK = SCALES["quick"]

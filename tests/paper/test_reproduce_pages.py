@@ -11,7 +11,7 @@ from gossamer.paper.findings import FAILED, NOT_RUN, ORDER_ONLY, REPRODUCED, lea
 from gossamer.paper.paper_result import find_sections
 from gossamer.paper.paper_tables import FIRST
 from gossamer.paper.store import USUAL_SPREAD, Outcome, Store, read_records
-from gossamer.paper.summary import write_pages
+from gossamer.paper.summary_page import write_pages
 from gossamer.paper.toy import run_toy
 from pages import ROOT
 from reproducing import fill, record, section_of, sections_of

@@ -18,7 +18,7 @@ from gossamer.paper.recommended import (
     losses_table,
 )
 from gossamer.paper.store import Outcome
-from gossamer.paper.summary import to_summary
+from gossamer.paper.summary_page import to_summary
 from reproducing import record
 
 QUICK = SCALES["quick"]

@@ -23,7 +23,7 @@ from gossamer.run.machine import arithmetic
 from gossamer.run.plan import make_plan
 from gossamer.run.settings import Settings
 from gossamer.run.status import ALIVE, RUNNING, StatusFile
-from gossamer.run.summary import Measured, Summary, finite_or_nan, make_summary
+from gossamer.run.summary import MeasuredValues, Summary, finite_or_nan, make_summary
 from gossamer.shapes import Float, Tensor
 from gossamer.state.checkpoint import part_of
 from gossamer.tasks import Task
@@ -243,7 +243,7 @@ class Training:
     def _summary(self, status: str, folder: RunFolder | None) -> Summary:
         last, sent = self.history[-1], self.tally.bytes_sent()
         predict = [share for share in self.tally.predict("run") or [] if share is not None]
-        measured: Measured = {
+        measured: MeasuredValues = {
             "iterations": self.simulation.t,
             "accuracy_per_agent": last["accuracy"],
             "accuracy_best": max(statistics.fmean(row["accuracy"]) for row in self.history),

@@ -15,7 +15,7 @@ class OfAverage(TypedDict):
     consensus_distance: float | None  # mean distance of the agents from the averaged model
 
 
-class Measured(OfAverage):
+class MeasuredValues(OfAverage):
     """What an engine measured. None: unknown, or does not apply."""
 
     iterations: int  # of the slowest agent
@@ -36,7 +36,7 @@ class Measured(OfAverage):
     run_dir: str | None
 
 
-class Summary(Measured):
+class Summary(MeasuredValues):
     """The plan of the run and its measurements."""
 
     algorithm: str
@@ -69,7 +69,7 @@ class ProcessesSummary(Summary):
     restarts: list[int]  # per agent
 
 
-def make_summary(plan: Plan, measured: Measured) -> Summary:
+def make_summary(plan: Plan, measured: MeasuredValues) -> Summary:
     """Combine the plan with the measurements of an engine."""
     settings, network = plan.settings, plan.network
     accuracy = [value for value in measured["accuracy_per_agent"] if value is not None]

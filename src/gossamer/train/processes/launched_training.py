@@ -16,7 +16,7 @@ from gossamer.run.folder import RunFolder
 from gossamer.run.machine import check_device
 from gossamer.run.plan import Plan
 from gossamer.run.status import StatusFile
-from gossamer.run.summary import Measured, OfAverage, ProcessesSummary, finite_or_nan, make_summary
+from gossamer.run.summary import MeasuredValues, OfAverage, ProcessesSummary, finite_or_nan, make_summary
 from gossamer.runtime.age_trace import merge_traces
 from gossamer.runtime.compression import parse_codec
 from gossamer.runtime.launch.job import LaunchJob, LaunchReport, Watcher
@@ -100,7 +100,7 @@ def _summary(made: Plan, folder: RunFolder, how: ProcessSettings, report: Launch
     module = made.task.fresh_module(made.settings.seed).module
     predict = [last["predict_run"] for last in there if last["predict_run"] is not None]
     messages = sum(last["messages"] for last in there)
-    measured: Measured = {
+    measured: MeasuredValues = {
         "iterations": min(last["step"] for last in there),
         "accuracy_per_agent": [None if last is None else last["accuracy"] for last in lasts],
         "accuracy_best": max((statistics.fmean(row["accuracy"]) for row in history), default=None),
