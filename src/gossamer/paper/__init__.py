@@ -9,7 +9,7 @@
 | `findings`     | what was run of a result, and how it compares with the paper                      |
 | `paper_result` | what all results share: page, table, picture                                      |
 | `paper_tables` | Tables 1 to 4; `figures`, `toy_page`, `atlas` and `recommended` have the rest     |
-| `summary`      | writes all pages                                                                  |
+| `summary_page` | writes all pages                                                                  |
 """
 
 import dataclasses
