@@ -125,7 +125,7 @@ def test_rates_of_other_settings_and_unknown_files_are_refused(command):
         *compare, "tuned.json", "-a", "sync", *SHORT, "--delay", 3
     )
     assert "'d-asgd' is not in 'tuned.json'" in command.refused(*compare, "tuned.json", "-a", "d-asgd", *SHORT)
-    assert "--lr 0.5 cannot be" in command.refused(*compare, "tuned.json", "-a", "sync", *SHORT, "--lr", 0.5)
+    assert "--lr 0.5 conflicts with" in command.refused(*compare, "tuned.json", "-a", "sync", *SHORT, "--lr", 0.5)
     assert "cannot read 'none.json'" in command.refused(*compare, "none.json", "-a", "sync", *SHORT)
     Path("odd.json").write_text("{}")
     assert "is damaged or not written by gossamer tune" in command.refused(*compare, "odd.json", "-a", "sync", *SHORT)
