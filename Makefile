@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 .PHONY: help demo check test docs lint clean
 
 help:
-	@echo "make demo   train the paper's 8 agents with 7 algorithms, print a table, draw the plots"
+	@echo "make demo   train the paper's 8 agents with 8 algorithms, print a table, draw the plots"
 	@echo "make check  lint, check types and layers, test the rules and both engines"
 	@echo "make test   lint, check types and layers, run every test"
 	@echo "make docs   build the documentation into site/, which opens from disk"

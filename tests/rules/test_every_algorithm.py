@@ -18,6 +18,12 @@ EVERY = [
     *(f"pc-asgd/theta=pv/criterion={name}" for name in ("literal", "descent", "decrease", "loss", "public-code")),
     "pc-asgd/theta=pv/granularity=tensor",
     "pc-asgd/theta=pv/scope=network",
+    *(f"pc-asgd/predictor={name}" for name in ("trend", "own")),
+    "pc-asgd/theta=0.3",
+    "pc-asgd/theta=kalman",
+    "pc-asgd/theta=kalman/predictor=trend",
+    "pc-asgd/theta=pv/criterion=hindsight",
+    "pc-asgd/damping=0.2",
 ]
 
 # Laws that a rule does not obey, each with the reason; what it obeys instead is in the tests of its family.
@@ -32,6 +38,7 @@ NOT_SYNCHRONOUS: dict[str, str] = {
     "swift": "averages at every other step only",
     "diloco": "averages at every twentieth step only",
     "sdm-asgd": "damps what is not trend, late or not",
+    "pc-asgd/damping=0.2": "damps what is not trend, late or not",
     "dc-s3gd": "compensates the gradient for mixing, late or not",
     "adaptive-braking": "has a momentum of its own",
     "cdmsgd": "has a momentum of its own",

@@ -53,7 +53,7 @@ def test_consensus_steps_mix_before_they_predict(world, first):
     def rule(view, **options):
         return oracle.d_asgd(view) if view.t < first else oracle.pc_asgd(view, theta=0.3, **options)
 
-    assert_same_path(world.path(gm.algorithm("pc-asgd", consensus_steps=first)), world.truth(rule))
+    assert_same_path(world.path(gm.algorithm("pc-asgd", theta=0.3, consensus_steps=first)), world.truth(rule))
 
 
 # ---- the PV criterion

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import gossamer as gm
 from gossamer.algorithms import algorithm_class, algorithm_names, describe_algorithms, parse_algorithm
-from gossamer.algorithms.theta import Bernoulli, Linear, Piecewise, UniformTheta, parse_theta
+from gossamer.algorithms.theta import Bernoulli, ByAge, Linear, Piecewise, UniformTheta, parse_theta
 from worlds import algorithm_from
 
 steady = settings(deadline=None, max_examples=30)
@@ -31,6 +31,9 @@ def at(policy, t, u=None):
         ("linear:0,0.5,1000", Linear(0.0, 0.5, 1000)),
         ("piecewise:0=0.3,500=0.7", Piecewise(((0, 0.3), (500, 0.7)))),
         ("pv", None),
+        ("auto", ByAge()),
+        ("auto:0.5", ByAge(0.5)),
+        ("kalman", ByAge(by_hindsight=True)),
     ],
 )
 def test_theta_is_read_from_its_text(text, policy):
@@ -44,6 +47,12 @@ def test_theta_is_read_from_its_text(text, policy):
         (-0.1, r"\[0, 1\], got -0.1"),
         (math.nan, r"\[0, 1\], got nan"),
         ("pw", "unknown theta 'pw'"),
+        ("atuo", "did you mean 'auto'"),
+        ("auto:", "multiple of auto must be a number, got ''"),
+        ("auto:half", "multiple of auto must be a number, got 'half'"),
+        ("auto:0", "multiple of auto must lie above 0 and be finite, got 0"),
+        ("auto:inf", "multiple of auto must lie above 0 and be finite, got inf"),
+        ("kalman:2", "unknown theta 'kalman:2'"),
         ("unifrom", "did you mean 'uniform'"),
         ("bernoulli:2", r"\[0, 1\], got 2"),
         ("bernoulli:often", "probability must be a number, got 'often'"),
@@ -107,7 +116,15 @@ def test_chance_is_uniform_over_agents_and_steps_of_a_run(theta):
 
 
 def test_only_chance_asks_for_noise():
-    asks = {"0.3": False, "pv": False, "linear:0,1,9": False, "bernoulli:0.5": True, "uniform": True}
+    asks = {
+        "0.3": False,
+        "auto": False,
+        "kalman": False,
+        "pv": False,
+        "linear:0,1,9": False,
+        "bernoulli:0.5": True,
+        "uniform": True,
+    }
     assert {text: gm.algorithm("pc-asgd", theta=text).draws for text in asks} == asks
 
 
@@ -128,7 +145,7 @@ def test_aliases_name_the_same_rule():
 def test_the_description_lists_every_rule_with_its_options():
     described = {entry["name"]: entry for entry in describe_algorithms()}
     assert list(described) == algorithm_names()
-    assert described["pc-asgd"]["options"]["theta"]["default"] == 0.3
+    assert described["pc-asgd"]["options"]["theta"]["default"] == "auto"
     assert described["sync"]["aliases"] == ["d-psgd", "cdsgd"]
     assert all(entry["summary"] for entry in described.values())
     assert all(option["help"] for entry in described.values() for option in entry["options"].values())
@@ -156,6 +173,11 @@ def test_a_name_can_be_registered_only_once():
         ("pc-asgd", {"consensus_steps": -1}, "consensus_steps must be 0 or more"),
         ("pc-asgd", {"consensus_steps": math.inf}, "must be a whole number"),
         ("pc-asgd", {"theta": "pv", "criterion": "loss", "granularity": "tensor"}, "granularity must be model"),
+        ("pc-asgd", {"criterion": "hindsight", "granularity": "tensor"}, "granularity must be model, got tensor"),
+        ("pc-asgd", {"theta": "kalman", "source": "recompute"}, "hindsight needs the neighbour's gradients"),
+        ("pc-asgd", {"predictor": "own", "horizon": "last"}, "belong to predictor=gradient, got predictor=own"),
+        ("pc-asgd", {"predictor": "mine"}, "unknown predictor of pc-asgd 'mine'"),
+        ("pc-asgd", {"damping": 2}, r"damping must lie in \[0, 1\], got 2"),
         ("pc-asgd", {"criterion": "best"}, "unknown criterion of pc-asgd 'best'"),
         ("dm-asgd", {"gain": 0}, "gain must be positive and finite, got 0"),
         ("dm-asgd", {"gain": -0.5}, "gain must be positive"),

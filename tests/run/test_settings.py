@@ -10,7 +10,7 @@ from gossamer.algorithms.options import describe_options
 from gossamer.engine import Training
 from gossamer.errors import UserError
 from gossamer.paper.cells import key_of
-from gossamer.run.settings import IGNORED, SETTING_NAMES, Settings, make_settings, read_settings
+from gossamer.run.settings import IGNORED, SETTING_NAMES, Settings, make_settings, read_settings, stored_settings
 from gossamer.train.presets import PRESETS, preset_values
 
 
@@ -26,7 +26,7 @@ def test_the_default_preset_is_the_defaults(algorithm):
     preset = preset_values("default", algorithm)
     assert preset == {name: defaults(algorithm)[name] for name in preset}
     # It names every option of the rule that is a reading of the paper.
-    assert set(describe_options(algorithm_class(algorithm))) - set(preset) <= {"gain"}
+    assert set(describe_options(algorithm_class(algorithm))) - set(preset) <= {"gain", "predictor", "damping", "lag"}
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -110,7 +110,7 @@ STORED = Path(__file__).parents[2] / "docs/results/data"
 def test_the_keys_of_stored_runs_never_change(file):
     for line in (STORED / file).read_text(encoding="utf-8").splitlines():
         run = json.loads(line)
-        settings = make_settings(run["settings"])
+        settings = stored_settings(run["settings"])
         assert (key_of(settings), settings.identity("experiment")) == (run["key"], run["settings"])
 
 

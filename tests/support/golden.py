@@ -17,7 +17,19 @@ FILE = Path(__file__).parents[1] / "rules" / "golden" / "trajectories.json"
 # Every rule by name, and the ways of pc-asgd and p-asgd that have code of their own.
 RULES = [
     *algorithm_names(),
-    *(f"pc-asgd/theta={theta}" for theta in ("pv", "uniform", "pv/criterion=loss", "pv/test_batch=fresh")),
+    *(
+        f"pc-asgd/theta={theta}"
+        for theta in (
+            "0.3",
+            "kalman",
+            "pv",
+            "pv/criterion=hindsight",
+            "uniform",
+            "pv/criterion=loss",
+            "pv/test_batch=fresh",
+        )
+    ),
+    *(f"pc-asgd/{more}" for more in ("predictor=trend", "predictor=own", "damping=0.2")),
     "p-asgd/horizon=last",
     "p-asgd/source=recompute",
     "d-asgd/gradient_at=mixed",

@@ -18,7 +18,7 @@ from gossamer.algorithms.base import Algorithm, Late, Own, Past
 from gossamer.algorithms.options import option
 from gossamer.algorithms.steps import product
 from gossamer.errors import UserError
-from gossamer.shapes import Float, Tensor
+from gossamer.shapes import Float, Int, Tensor
 
 
 def geometric_sum(q: Float[Tensor, "*shape"], terms: int) -> Float[Tensor, "*shape"]:
@@ -124,6 +124,19 @@ class Compensated(Algorithm):
             if h_sum is not None and h is not None:
                 h_sum = h_sum + w_h[:, sender, None] * h
         return first_sum, h_sum
+
+    def each_compensation(self, own: Own, late: Late, columns: Int[Tensor, " m"]) -> Float[Tensor, "a n m"] | None:
+        """Return g_dc of each sender for each agent at some parameters, or None without compensation."""
+        if self.horizon == "none" or (self.horizon == "public-code" and not self.lam):
+            return None
+        sent = late.message.get("v", late.message.get("g"))
+        assert sent is not None
+        v, g = sent[:, columns], late.message.get("g", sent)[:, columns]
+        first, h = self._sender_terms(v, g, own.lr, late.age)
+        first = (0 if self.horizon == "public-code" else self._first_factor(late.age)) * first
+        if h is None:
+            return first.expand(len(own.x), *first.shape)
+        return first + self._curvature_factor * h * self._displacement(own, late)[:, None, columns]
 
     @property
     def _uses_h(self) -> bool:

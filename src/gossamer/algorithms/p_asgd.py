@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
-from gossamer.algorithms.base import Inbox, Noise, Own, Update, Weights
+from gossamer.algorithms.base import Inbox, Late, Noise, Own, Update, Weights
 from gossamer.algorithms.compensation import Compensated
 from gossamer.algorithms.registry import register
 from gossamer.algorithms.steps import blend, holds_late, mix_heard, mix_reliable
@@ -25,10 +25,14 @@ class Predicting(Compensated):
         """Return line 6: all messages held, late states extrapolated by their compensated gradients."""
         x = self.descend(own, mix_heard(own, inbox, weights))
         for late in inbox.late:
-            compensation = self.compensation(own, late)
-            if compensation is not None:
-                x.addcmul_(compensation, (1 / weights.mass)[:, None], value=-own.lr)
+            self.carry_forward(x, own, late, 1 / weights.mass)
         return x
+
+    def carry_forward(self, x: Float[Tensor, "a d"], own: Own, late: Late, share: Float[Tensor, " a"]) -> None:
+        """Add to x, in place, how far late neighbours are predicted to have moved since their messages."""
+        compensation = self.compensation(own, late)
+        if compensation is not None:
+            x.addcmul_(compensation, share[:, None], value=-own.lr)
 
     def clip(self, own: Own, inbox: Inbox, weights: Weights) -> Float[Tensor, "a d"]:
         """Return line 7: reliable neighbours only."""

@@ -4,43 +4,51 @@
     x_cli = sum_{j in R} w~_ij x_j(t) - eta v_i(t)                                                    line 7
     x_i(t+1) = theta_t x_pre + (1 - theta_t) x_cli                                                    line 8
 
-theta_t is given (theta.py), or the PV criterion chooses it for each agent: theta_t = 1 if x_pre scores at least as high
-as x_cli (Algorithm 2, line 9). With D the displacement of a candidate and g the agent's gradient, the scores are
+theta_t is given, or follows from the ages of the messages (theta.py), or the PV criterion chooses it for each agent:
+theta_t = 1 if x_pre scores at least as high as x_cli (Algorithm 2, line 9). With D the displacement of a candidate
+and g the agent's gradient, the scores are
 
     literal      <D, g> / |D|      as printed (Eq. (12)); larger means *less* descent
     descent     -<D, g> / |D|      as the text says: the larger descent wins
     decrease    -<D, g>            first-order decrease of the loss, not normalised
     loss        -f_i(x_i + D)      the loss itself, on the same batch (two more forward passes)
     public-code  cos(D, g)         with D taken from the mixed point
+    hindsight    how well the agent has predicted its neighbours so far (hindsight.py); no displacement is scored
 
 An agent without a late message clips: it has nothing to predict.
 """
 
+import dataclasses
 import functools
 from dataclasses import dataclass
 
 import torch
 
-from gossamer.algorithms.base import Inbox, Noise, Own, Update, Weights
+from gossamer.algorithms.base import Inbox, Noise, Own, Place, Update, Weights
+from gossamer.algorithms.hindsight import gain, next_hindsight, predicts_better, start_hindsight
 from gossamer.algorithms.options import option
-from gossamer.algorithms.p_asgd import Predicting
+from gossamer.algorithms.predictor import PredictorChoice
 from gossamer.algorithms.registry import register
-from gossamer.algorithms.steps import blend, holds_late, mix_heard, mix_reliable
-from gossamer.algorithms.theta import ThetaPolicy, parse_theta
+from gossamer.algorithms.steps import blend, holds_late, mix_heard, mix_reliable, weigh_late
+from gossamer.algorithms.theta import AUTO, ByAge, ThetaPolicy, largest_theta, parse_theta
 from gossamer.errors import UserError
+from gossamer.network import Network
 from gossamer.shapes import Bool, Float, Tensor
 
-CRITERIA = ("literal", "descent", "decrease", "loss", "public-code")
+CRITERIA = ("literal", "descent", "decrease", "loss", "public-code", "hindsight")
 TINY = 1e-12  # avoids 0/0 when an agent does not move
 
 
 @register("pc-asgd")
 @dataclass(frozen=True, kw_only=True)
-class PcAsgd(Predicting):
+class PcAsgd(PredictorChoice):
     """PC-ASGD: mixes the predicting and the clipping step by theta, or chooses one by the PV criterion."""
 
     theta: float | str = option(
-        0.3, "a number, pv, bernoulli:P, uniform, linear:FIRST,LAST,STEPS or piecewise:STEP=VALUE,…"
+        AUTO,
+        "auto (by age, momentum and network), auto:C (C times that), kalman (auto, less where predictions were poor), "
+        "a number, pv, bernoulli:P, uniform, linear:FIRST,LAST,STEPS or piecewise:STEP=VALUE,…",
+        was=0.3,
     )
     criterion: str = option("literal", "for theta=pv: score of a step; the higher one wins", choices=CRITERIA)
     granularity: str = option(
@@ -61,13 +69,23 @@ class PcAsgd(Predicting):
         parse_theta(self.theta)  # raises now, not at the first step
         if self.criterion == "loss" and self.granularity == "tensor":
             raise UserError("criterion=loss compares whole models, so granularity must be model, got tensor")
+        if self.criterion == "hindsight" and self.granularity == "tensor":
+            raise UserError("criterion=hindsight judges whole models, so granularity must be model, got tensor")
+        if self.looks_back and self.source == "recompute":
+            raise UserError("hindsight needs the neighbour's gradients, got source=recompute; use source=sent")
         if self.consensus_steps < 0:
             raise UserError(f"consensus_steps must be 0 or more, got {self.consensus_steps}")
 
     @functools.cached_property  # used several times per step
-    def policy(self) -> ThetaPolicy | None:
+    def policy(self) -> ThetaPolicy | ByAge | None:
         """The policy of theta, or None for the PV criterion."""
         return parse_theta(self.theta)
+
+    @property
+    def looks_back(self) -> bool:
+        """Whether past predictions are compared with what came true."""
+        policy = self.policy
+        return policy.by_hindsight if isinstance(policy, ByAge) else policy is None and self.criterion == "hindsight"
 
     @property
     def votes(self) -> bool:
@@ -76,7 +94,7 @@ class PcAsgd(Predicting):
 
     @property
     def draws(self) -> bool:
-        return self.policy is not None and self.policy.draws
+        return isinstance(self.policy, ThetaPolicy) and self.policy.draws
 
     @property
     def needs(self) -> frozenset[str]:
@@ -87,17 +105,66 @@ class PcAsgd(Predicting):
             names.add("fresh_gradient")
         return frozenset(names)
 
+    def start(self, x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
+        """Smoothed paths start at x, and no prediction has been made."""
+        paths = {name: x.clone() for name in self.paths_kept}
+        return paths | (start_hindsight(x, place) if self.looks_back else {})
+
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
-        """Return line 8, with theta given or chosen by the criterion."""
+        """Return line 8, with theta given or chosen by the criterion, less the damping."""
+        state = self.smoothed(own)
+        if self.looks_back:
+            state |= next_hindsight(own, inbox, functools.partial(self.predictions, own))
+        x, share = self._mixed(dataclasses.replace(own, state=state), inbox, weights, noise)
+        if self.damping:
+            self.damp(x, own, state)
+        return Update(x, share, state)
+
+    def check(self, network: Network) -> str | None:
+        """Compare a given theta with the largest one that is stable at the largest delay."""
+        tau, theta = network.delay.largest, largest_theta(self.policy)
+        bound = 1 / max(tau * network.late_radius, TINY)
+        if self.predictor != "gradient" or self.horizon != "sum" or theta is None or theta <= bound:
+            return None
+        gain = theta * network.late_radius
+        return (
+            f"{self.name}'s theta {theta:.4g} is above the limit {bound:.4g} of delay {tau} on this network and will "
+            f"probably diverge where learning rate times curvature is above {2 * gain / (gain * tau - 1):.2g}; use "
+            f"theta=auto or a number below {bound:.3g}"
+        )
+
+    def _mixed(
+        self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None
+    ) -> tuple[Float[Tensor, "a d"], Float[Tensor, " a"]]:
+        """Return line 8, and each agent's theta; NaN without late messages."""
         if own.t < self.consensus_steps:
-            return Update(self.descend(own, mix_heard(own, inbox, weights)), torch.full_like(weights.own, torch.nan))
+            return self.descend(own, mix_heard(own, inbox, weights)), torch.full_like(weights.own, torch.nan)
         late = holds_late(own, inbox)
         if self.policy is None:
             x, share = self._by_criterion(own, inbox, weights, late)
         else:
-            share = self.policy.at(own.t, self._uniform(weights, noise))
+            inbox, share = self._thetas(own, inbox, weights, noise)
             x = self._by_theta(own, inbox, weights, torch.where(late, share, 0))
-        return Update(x, share.masked_fill(~late, torch.nan))
+        return x, share.masked_fill(~late, torch.nan)
+
+    def _thetas(
+        self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None
+    ) -> tuple[Inbox, Float[Tensor, " a"]]:
+        """Return each agent's theta, and the inbox with late weights by which messages of other ages get their own."""
+        policy = self.policy
+        if isinstance(policy, ThetaPolicy):
+            return inbox, policy.at(own.t, self._uniform(weights, noise))
+        if not inbox.late:
+            return inbox, torch.zeros_like(weights.own)
+        assert policy is not None and own.place is not None
+        radius = own.place.network.late_radius
+        by_age = [
+            policy.at(late.age, radius=radius, momentum=own.momentum, predictor=self.predictor) for late in inbox.late
+        ]
+        if not policy.by_hindsight and len(set(by_age)) == 1:
+            return inbox, torch.full_like(weights.own, by_age[0])
+        gains = gain(own.state) if policy.by_hindsight else torch.ones_like(inbox.late[0].weights)
+        return weigh_late(inbox, [gains.clamp(max=theta) for theta in by_age])
 
     def _by_theta(self, own: Own, inbox: Inbox, weights: Weights, theta: Float[Tensor, " a"]) -> Float[Tensor, "a d"]:
         """Return line 8: one step with blended weights, or both candidates if each has its own gradient."""
@@ -138,6 +205,8 @@ class PcAsgd(Predicting):
         if self.criterion == "loss":
             assert own.evaluate is not None
             chosen = (own.evaluate.loss(pre) <= own.evaluate.loss(cli))[:, None]
+        elif self.criterion == "hindsight":
+            chosen = (predicts_better(inbox, own.state) & late)[:, None]
         else:
             from_pre, from_cli = own.x, own.x
             if self.criterion == "public-code":

@@ -9,33 +9,26 @@ reduces it. psi = 0 is DM-ASGD. matched.py names the prior art of the exchange. 
 is ours; Lookahead (Zhang et al. 2019) and elastic averaging (Zhang et al. 2015) pull towards averages that lag.
 """
 
-import math
 from dataclasses import dataclass
 
-import torch
-
 from gossamer.algorithms.base import Inbox, Noise, Own, Place, Update, Weights
+from gossamer.algorithms.damping import Damped
 from gossamer.algorithms.dm_asgd import DmAsgd
 from gossamer.algorithms.options import option
 from gossamer.algorithms.registry import register
-from gossamer.errors import UserError
 from gossamer.shapes import Float, Tensor
 
 
 @register("sdm-asgd")
 @dataclass(frozen=True, kw_only=True)
-class SdmAsgd(DmAsgd):
+class SdmAsgd(Damped, DmAsgd):
     """SDM-ASGD: matched differences, plus a damping of each agent's deviation from its own trend."""
 
     damping: float = option(0.2, "psi, the share of the deviation from the trend removed at each step; 0 is dm-asgd")
-    lag: float = option(10.0, "L, the lag of each of the two smoothed paths, in steps")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.damping <= 1:
-            raise UserError(f"damping must lie in [0, 1], got {self.damping}; use for example 0.2")
-        if not 0 <= self.lag < math.inf:
-            raise UserError(f"lag must be 0 steps or more and finite, got {self.lag}; use for example 10")
+        self.check_damping()
 
     def start(self, x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
         """Both smoothed paths start at x."""
@@ -43,9 +36,7 @@ class SdmAsgd(DmAsgd):
 
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
         """Return DM-ASGD's step minus a share of the deviation from the trend."""
-        share = 1 / (1 + self.lag)
-        smooth = torch.lerp(own.state["smooth"], own.x, share)
-        smoother = torch.lerp(own.state["smoother"], smooth, share)
+        paths = self.smoothed(own)
         x = super().step(own, inbox, weights, noise).x
-        x.sub_(own.x - 2 * smooth + smoother, alpha=self.damping)
-        return Update(x, state={"smooth": smooth, "smoother": smoother})
+        self.damp(x, own, paths)
+        return Update(x, state=paths)

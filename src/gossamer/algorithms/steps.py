@@ -6,6 +6,7 @@ therefore done on the weights where possible.
 
 import dataclasses
 import warnings
+from collections.abc import Sequence
 
 import torch
 
@@ -79,6 +80,23 @@ def blend(inbox: Inbox, weights: Weights, theta: Float[Tensor, " a"]) -> tuple[I
         mass=torch.ones_like(weights.mass),
     )
     return dataclasses.replace(inbox, late=late), blended
+
+
+def weigh_late(inbox: Inbox, shares: Sequence[Float[Tensor, "a n"]]) -> tuple[Inbox, Float[Tensor, " a"]]:
+    """Return theta of each agent, the mean share of its late messages, and the inbox that goes with it.
+
+    Shares are of each age, agent and sender. Late weights are multiplied by share / theta, so that their sum stays, and
+    `blend` with that theta gives each late message its own share of its weight.
+    """
+    heard = [late.weights * share for late, share in zip(inbox.late, shares, strict=True)]
+    whole = torch.stack([late.weights.sum(dim=1) for late in inbox.late]).sum(dim=0)
+    theta = (torch.stack([weights.sum(dim=1) for weights in heard]).sum(dim=0) / whole).nan_to_num(0.0)
+    scale = torch.where(theta > 0, 1 / theta, 0.0)
+    late = tuple(
+        dataclasses.replace(late, weights=scale_rows(scale, weights))
+        for late, weights in zip(inbox.late, heard, strict=True)
+    )
+    return dataclasses.replace(inbox, late=late), theta
 
 
 def _mix(

@@ -2,6 +2,9 @@
 
 | text                      | theta_t                                               |
 |---------------------------|-------------------------------------------------------|
+| auto                      | of each message by its age, see `ByAge`               |
+| auto:0.5                  | half of that                                          |
+| kalman                    | of each message by hindsight (hindsight.py)           |
 | 0.3                       | the constant 0.3                                      |
 | linear:0,0.5,1000         | from 0 to 0.5 over the first 1000 steps, then 0.5     |
 | piecewise:0=0.3,500=0.7   | 0.3 from step 0, 0.7 from step 500                    |
@@ -10,14 +13,18 @@
 | pv                        | 0 or 1 by the criterion of Algorithm 2 (pc_asgd.py)   |
 """
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+from gossamer.algorithms.matched import GAINS
 from gossamer.errors import UserError, read_number, read_whole, unknown_name
 from gossamer.shapes import Float, Tensor
 
-EXAMPLES = "0.3, pv, bernoulli:0.3, uniform, linear:0,0.5,1000 or piecewise:0=0.3,500=0.7"
+AUTO, KALMAN = "auto", "kalman"
+TINY = 1e-12  # for networks on which nothing can be late
+EXAMPLES = "auto, 0.3, pv, bernoulli:0.3, uniform, linear:0,0.5,1000 or piecewise:0=0.3,500=0.7"
 
 
 class ThetaPolicy(ABC):
@@ -74,10 +81,43 @@ class UniformTheta(ThetaPolicy):
         return u
 
 
-def parse_theta(value: float | str) -> ThetaPolicy | None:
+@dataclass(frozen=True)
+class ByAge:
+    """theta of each message by its age: sqrt((1 - beta) / 2) / (rho (age + 1)), or a multiple of it.
+
+    A late state enters with weight theta and is fed back age steps later, so theta is a gain. With rho the spectral
+    radius of W' and beta the momentum, theta rho (age + 1) <= sqrt(1 - beta) keeps every curvature h with
+    eta h <= 1 - beta stable, whatever the delay. The factor sqrt(1/2) below that limit is a margin: at the limit noise
+    resonates, at the margin its power doubles at most (docs/theory.md).
+
+    Attributes:
+        multiple: of this value.
+        by_hindsight: use less where a neighbour's predictions have been poor; the limit is then the largest value.
+    """
+
+    multiple: float = 1.0
+    by_hindsight: bool = False
+
+    def at(self, age: int, *, radius: float, momentum: float, predictor: str = "gradient") -> float:
+        """Return theta for messages of this age; `radius` is `Network.late_radius`."""
+        return min(1.0, self.multiple * stable_theta(age, radius, momentum, predictor))
+
+
+def stable_theta(age: int, radius: float, momentum: float, predictor: str) -> float:
+    """Return theta for messages of this age: stable whatever the delay, with a margin."""
+    if predictor == "own":  # the prediction adds the agent's own way: this is DM-ASGD's gain, and its limit
+        return GAINS["damped" if momentum else "undamped"](age)
+    # A trend is of past steps, so neither curvature nor momentum amplifies it; its own lag sets the limit.
+    gain = 0.5 if predictor == "trend" else math.sqrt((1 - momentum) / 2)
+    return gain / (max(radius, TINY) * (age + 1))
+
+
+def parse_theta(value: float | str) -> ThetaPolicy | ByAge | None:
     """Read theta from a number or text; None means the PV criterion."""
     if value == "pv":
         return None
+    if value == KALMAN:
+        return ByAge(by_hindsight=True)
     if value == "uniform":
         return UniformTheta()
     text = str(value)
@@ -85,14 +125,40 @@ def parse_theta(value: float | str) -> ThetaPolicy | None:
     if not colon and _is_number(kind):
         return Piecewise(((0, _share(float(kind))),))
     match kind:
+        case "auto":
+            return ByAge(_multiple(rest) if colon else 1.0)
         case "bernoulli":
             return Bernoulli(_share(read_number("theta's probability", rest)))
         case "linear":
             return _linear(text, rest)
         case "piecewise":
             return _piecewise(text, rest)
-    known = ["pv", "uniform", "bernoulli:P", "linear:A,B,STEPS", "piecewise:STEP=V,…", "0.3"]
+    known = [
+        "auto",
+        "auto:C",
+        "kalman",
+        "pv",
+        "uniform",
+        "bernoulli:P",
+        "linear:A,B,STEPS",
+        "piecewise:STEP=V,…",
+        "0.3",
+    ]
     raise unknown_name("theta", text, known)
+
+
+def largest_theta(policy: ThetaPolicy | ByAge | None) -> float | None:
+    """Return the largest theta of a constant or a schedule; None for chance, the criterion and what fits the age."""
+    if isinstance(policy, Piecewise):
+        return max(value for _, value in policy.pieces)
+    return max(policy.first, policy.last) if isinstance(policy, Linear) else None
+
+
+def _multiple(text: str) -> float:
+    multiple = read_number("theta's multiple of auto", text)
+    if not 0 < multiple < math.inf:
+        raise UserError(f"theta's multiple of auto must lie above 0 and be finite, got {multiple}; use for example 0.5")
+    return multiple
 
 
 def _linear(value: str, rest: str) -> ThetaPolicy:

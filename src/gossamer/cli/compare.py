@@ -21,7 +21,7 @@ from gossamer.run.settings import read_settings
 from gossamer.train.compare import Entry, check_all, plan, run_all, split_algorithms, summarise, write_results
 from gossamer.train.tune import with_tuned_rates
 
-FAMILY = "sync,d-asgd,p-asgd,c-asgd,pc-asgd/theta=pv,pc-asgd/theta=0.3,dm-asgd"
+FAMILY = "sync,d-asgd,p-asgd,c-asgd,pc-asgd/theta=pv,pc-asgd/theta=0.3,pc-asgd/theta=auto,dm-asgd"
 DEMO = {
     "network": "paper-1",
     "delay": "20",
@@ -80,7 +80,7 @@ def demo(
     seeds: Annotated[int, typer.Option(help="Number of seeds.")] = 3,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
 ) -> None:
-    """Compare seven algorithms on the paper's 8 agents with the digits data. `make demo` runs this.
+    """Compare eight algorithms on the paper's 8 agents with the digits data. `make demo` runs this.
 
     Example: gossamer demo --seeds 1
     """

@@ -122,6 +122,16 @@ class Network:
         """The paper's W': the weights of W on the links that can be late. Row i sums to its unreliable mass b_i."""
         return self.W * self.late_links
 
+    @cached_property
+    def late_radius(self) -> float:
+        """The spectral radius of W', or of its symmetric part where links are late in one direction only.
+
+        Where no delay is modelled, as on real links, any link outside the clusters can be late.
+        """
+        candidates = (self.late_links, self.links & ~self.spared, self.links)
+        late = self.W * next((links for links in candidates if links.any()), self.links)
+        return float(torch.linalg.eigvalsh((late + late.T) / 2).abs().max())
+
     def clip_matrix(self, reliable: Bool[Tensor, "n n"]) -> Float[Tensor, "n n"]:
         """Return the weights of the clipping step when exactly these directed links are current.
 

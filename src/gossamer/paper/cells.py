@@ -187,7 +187,7 @@ def key_of(settings: Settings) -> str:
 def command_of(settings: Settings) -> str:
     """Return the command that makes one run by itself."""
     apart = {name: getattr(settings, name) for name in ("seed", "device", "precision", "execution")}
-    return train_command({**settings.identity("experiment"), **apart})
+    return train_command({**settings.identity("experiment"), **settings.changed_options(), **apart})
 
 
 def with_found(settings: Settings, lr: float, momentum: float, server_momentum: float | None) -> Settings:

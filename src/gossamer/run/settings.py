@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gossamer.algorithms import algorithm, algorithm_class, describe_algorithms
-from gossamer.algorithms.options import describe_options, option, read_options
+from gossamer.algorithms.options import describe_options, former_defaults, option, read_options
 from gossamer.algorithms.plugins import is_file, split_plugins
 from gossamer.errors import UserError, unknown_name
 
@@ -154,16 +154,21 @@ class Settings:
         Machine: data_dir, device, precision, threads, execution, compile, deterministic. Evaluation: eval_every,
         checkpoint_every. All but `seeds` also ignore plugin and log. `rate` and `experiment` fill in the default
         delay. `experiment` leaves out every value that equals its default, except those in `_SUBJECT`: so a new setting
-        does not change the keys of existing runs, as long as its default changes nothing.
+        does not change the keys of existing runs, as long as its default changes nothing. An option
+        whose default has changed is left out at its *former* default, so that stored runs keep their keys
+        (`stored_settings` reads them). `checkpoint` always has such an option.
         """
         names = (*SETTING_NAMES, "options")
         values = {name: getattr(self, name) for name in names if name not in IGNORED[purpose]}
+        if purpose == "checkpoint":
+            values["options"] = self._options_with_changed_defaults()
         if purpose in ("rate", "experiment"):
             values["delay"] = self.delay_or_default
         if purpose == "experiment":
             values["algorithm"] = algorithm_class(self.algorithm).name
             same = [name for name in values if name not in _SUBJECT and values[name] == getattr(Settings, name)]
-            values = {name: value for name, value in values.items() if name not in same} | self.changed_options()
+            values = {name: value for name, value in values.items() if name not in same}
+            values |= self._options_unlike(_default_options(self.algorithm) | _former_options(self.algorithm))
         return values
 
     @property
@@ -173,8 +178,16 @@ class Settings:
 
     def changed_options(self) -> dict[str, Any]:
         """Return the algorithm's options that differ from their defaults."""
-        rule, known = algorithm(self.algorithm, **self.options), _default_options(self.algorithm)
+        return self._options_unlike(_default_options(self.algorithm))
+
+    def _options_unlike(self, known: Mapping[str, Any]) -> dict[str, Any]:
+        rule = algorithm(self.algorithm, **self.options)
         return {name: getattr(rule, name) for name in known if getattr(rule, name) != known[name]}
+
+    def _options_with_changed_defaults(self) -> dict[str, Any]:
+        """Return the options as given, and those whose default has changed since the first checkpoints."""
+        defaults = _default_options(self.algorithm)
+        return {**{name: defaults[name] for name in _former_options(self.algorithm)}, **self.options}
 
     def digest(self) -> bytes:
         """Return a hash of `identity("checkpoint")`. Checkpoints store it, so its bytes must never change."""
@@ -203,6 +216,16 @@ SETTING_NAMES = tuple(field.name for field in dataclasses.fields(Settings) if fi
 @functools.cache  # `reproduce` asks for thousands of identities
 def _default_options(name: str) -> dict[str, Any]:
     return {option: about["default"] for option, about in describe_options(algorithm_class(name)).items()}
+
+
+@functools.cache
+def _former_options(name: str) -> dict[str, Any]:
+    return former_defaults(algorithm_class(name))
+
+
+def stored_settings(values: Mapping[str, Any]) -> Settings:
+    """Make the settings of a stored run from its identity: what was left out has the default of that time."""
+    return make_settings({**_former_options(str(values["algorithm"])), **values})
 
 
 def make_settings(values: Mapping[str, Any]) -> Settings:

@@ -13,8 +13,9 @@ import torch
 
 from gossamer.algorithms import Algorithm, algorithm_class
 from gossamer.algorithms.p_asgd import Predicting
+from gossamer.algorithms.theta import ByAge
 from gossamer.errors import UserError
-from gossamer.network import Network, check_assumption_2
+from gossamer.network import Arrivals, Fixed, Network, PerLink, check_assumption_2
 from gossamer.shapes import Float, Tensor
 from gossamer.theory.bounds import Constants
 from gossamer.theory.problem import Operator, Problem, diagonal, exact_gradient, hessian, spectral_norm
@@ -167,7 +168,7 @@ def _from_curvature(problem: Problem, windows: Sequence[Window], draws: int) -> 
 
 def _from_rule(network: Network, algorithm: Algorithm, thetas: tuple[float, float] | None) -> Found:
     """Return theta_m and delta_2."""
-    seen = thetas or theta_range(algorithm)
+    seen = thetas or theta_range(algorithm, network)
     if seen is None:
         said = f"{algorithm.name} neither predicts nor clips: the statements are about pc-asgd, p-asgd and c-asgd"
         return {"theta_m": None, "delta_2": None}, {"theta_m": said, "delta_2": said}
@@ -180,8 +181,13 @@ def _from_rule(network: Network, algorithm: Algorithm, thetas: tuple[float, floa
 
 
 @functools.lru_cache
-def theta_range(algorithm: Algorithm, steps: int = LONG) -> tuple[float, float] | None:
-    """Return the smallest and the largest theta that a rule may use; None for rules without theta."""
+def theta_range(
+    algorithm: Algorithm, network: Network | None = None, *, momentum: float = 0.0, steps: int = LONG
+) -> tuple[float, float] | None:
+    """Return the smallest and the largest theta that a rule may use; None for rules without theta.
+
+    A theta that follows from the ages of messages needs the network; without it, it may be anything in [0, 1].
+    """
     if isinstance(algorithm, algorithm_class("c-asgd")):
         return 0.0, 0.0
     if not isinstance(algorithm, Predicting):
@@ -190,11 +196,34 @@ def theta_range(algorithm: Algorithm, steps: int = LONG) -> tuple[float, float] 
         return 1.0, 1.0
     policy = getattr(algorithm, "policy", None)
     if policy is None:
-        return 0.0, 1.0  # the criterion may choose either end at any step
+        return 0.0, 1.0  # the criterion may choose either at any step
+    if isinstance(policy, ByAge):
+        predictor = str(getattr(algorithm, "predictor", "gradient"))
+        return (0.0, 1.0) if network is None else _by_age(policy, network, momentum, predictor)
     chances = torch.tensor([0.0, ALMOST_ONE], dtype=torch.float64)
     values = torch.stack([policy.at(t, chances) for t in (*range(min(steps, LONG)), *(FAR if steps >= LONG else ()))])
     low, high = (round(float(value), 12) for value in (values.min(), values.max()))
     return low, high
+
+
+def _by_age(policy: ByAge, network: Network, momentum: float, predictor: str) -> tuple[float, float]:
+    ages = ages_held(network)
+    values = [
+        policy.at(age, radius=network.late_radius, momentum=momentum, predictor=predictor)
+        for age in (ages or [network.delay.largest])
+    ]
+    return 0.0 if policy.by_hindsight else min(values), max(values)
+
+
+def ages_held(network: Network) -> list[int]:
+    """Return the ages of late messages once all have arrived; with delays by chance, the smallest and the largest."""
+    arrivals = Arrivals(network, 0)
+    if not isinstance(network.delay, Fixed | PerLink) or network.loss:
+        return [network.reliable_delay + 1, arrivals.largest_age]
+    for step in range(arrivals.largest_age + 1):
+        ages = arrivals.advance(step)
+    held = ages[network.links]
+    return sorted(set(held[held > network.reliable_delay].tolist()))
 
 
 def delta_2(network: Network, theta: tuple[float, float]) -> float:

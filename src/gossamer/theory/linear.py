@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from gossamer.algorithms import Algorithm
+from gossamer.algorithms.theta import ByAge
 from gossamer.engine.simulation import Simulation
 from gossamer.engine.trajectory import FunctionSource
 from gossamer.errors import UserError
@@ -85,8 +86,9 @@ class _Probe:
             raise _refused(algorithm, "sends running totals, which may grow while the states converge")
         if getattr(algorithm, "consensus_steps", 0):
             raise _refused(algorithm, "begins with another rule; set consensus_steps to 0")
-        theta = theta_range(algorithm)
-        if theta is not None and theta[0] != theta[1]:
+        theta = theta_range(algorithm, network, momentum=local.momentum)
+        # By the age of a message it may differ between links; `check` finds out whether it differs between steps.
+        if theta is not None and theta[0] != theta[1] and not self._theta_by_age:
             low, high = theta
             raise _refused(algorithm, f"has theta between {low:g} and {high:g}; analyse --theta {low:g} and {high:g}")
         if not isinstance(network.delay, Fixed | PerLink) or network.loss:
@@ -97,6 +99,11 @@ class _Probe:
         self.ages = self._ages()
         self.names = self._names()
         self.small = SMALL / max(1.0, curvature * max(1, self.depth))
+
+    @property
+    def _theta_by_age(self) -> bool:
+        policy = getattr(self.algorithm, "policy", None)
+        return isinstance(policy, ByAge) and not policy.by_hindsight
 
     def _ages(self) -> list[int]:
         """Return the ages of the messages once all have arrived, and 0."""

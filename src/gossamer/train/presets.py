@@ -13,7 +13,7 @@ from gossamer.run.settings import SETTING_NAMES
 PRESETS: dict[str, dict[str, Any]] = {
     # The recommended readings. They equal the defaults of all settings, which a test checks.
     "default": {
-        "theta": 0.3,
+        "theta": "auto",
         "criterion": "literal",
         "granularity": "model",
         "test_batch": "same",

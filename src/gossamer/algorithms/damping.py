@@ -1,0 +1,44 @@
+"""The damping of an agent's deviation from its own trend, which does not slow a steady drift.
+
+    m_i(t) = m_i(t-1) + (x_i(t) - m_i(t-1)) / (1 + L)       n_i(t) = n_i(t-1) + (m_i(t) - n_i(t-1)) / (1 + L)
+    x_i(t+1) = [a rule's] - psi (x_i(t) - (2 m_i(t) - n_i(t)))
+
+The trend 2 m - n, double exponential smoothing (Brown 1956), follows a steady drift without lag.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from gossamer.algorithms.base import Algorithm, Own
+from gossamer.algorithms.options import option
+from gossamer.errors import UserError
+from gossamer.shapes import Float, Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Damped(Algorithm):
+    """Base of the rules that can damp."""
+
+    damping: float = option(0.0, "psi, the share of the deviation from the trend removed at each step; 0 is none")
+    lag: float = option(10.0, "L, the lag of each smoothed path, in steps")
+
+    def check_damping(self) -> None:
+        """Raise UserError for options out of range."""
+        if not 0 <= self.damping <= 1:
+            raise UserError(f"damping must lie in [0, 1], got {self.damping}; use for example 0.2")
+        if not 0 <= self.lag < math.inf:
+            raise UserError(f"lag must be 0 steps or more and finite, got {self.lag}; use for example 10")
+
+    def smoothed(self, own: Own) -> dict[str, Tensor]:
+        """Return the next values of the smoothed paths that the rule keeps."""
+        share, paths, path = 1 / (1 + self.lag), {}, own.x
+        for name in ("smooth", "smoother"):
+            if name in own.state:
+                path = paths[name] = torch.lerp(own.state[name], path, share)
+        return paths
+
+    def damp(self, x: Float[Tensor, "a d"], own: Own, paths: dict[str, Tensor]) -> None:
+        """Remove a share of the agents' deviation from their trend from x, in place."""
+        x.sub_(own.x - 2 * paths["smooth"] + paths["smoother"], alpha=self.damping)

@@ -1,0 +1,87 @@
+"""How PC-ASGD predicts where a late neighbour k is now, from its message of tau steps ago.
+
+| predictor | prediction of x_k(t)              | message | source of the displacement                       |
+|-----------|-----------------------------------|---------|--------------------------------------------------|
+| gradient  | x_k(s) - eta g_dc_k, s = t - tau  | x, v, g | the sender's gradient (paper, compensation.py)   |
+| trend     | x_k(s) + tau d_k(s)               | x, d    | the sender's past steps, smoothed                |
+| own       | x_k(s) + x_i(t) - x_i(s)          | x       | the receiver's own displacement                  |
+
+The trend d_k(t) = (x_k(t) - m_k(t-1)) / (1 + L) is a mean of past displacements. m_k is a smoothed path that lags L
+steps (damping.py). The trend stays bounded in curved directions, where tau times a gradient does not.
+"""
+
+from dataclasses import dataclass
+
+from gossamer.algorithms.base import Late, Own, Past
+from gossamer.algorithms.damping import Damped
+from gossamer.algorithms.options import option
+from gossamer.algorithms.p_asgd import Predicting
+from gossamer.algorithms.steps import add_product, scale_rows
+from gossamer.errors import UserError
+from gossamer.shapes import Float, Int, Tensor
+
+PREDICTORS = ("gradient", "trend", "own")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictorChoice(Predicting, Damped):
+    """Base of a rule with a choice of predictors."""
+
+    predictor: str = option(
+        "gradient",
+        "how a late neighbour moved on: its gradient (the paper), its trend (smoothed displacement), or as the agent "
+        "itself (own)",
+        choices=PREDICTORS,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.check_damping()
+        if self.predictor != "gradient" and (self.source, self.horizon) != ("sent", "sum"):
+            raise UserError(
+                f"horizon={self.horizon} and source={self.source} belong to predictor=gradient, got "
+                f"predictor={self.predictor}; leave them out"
+            )
+
+    @property
+    def message(self) -> tuple[str, ...]:
+        """The state, and what the predictor needs."""
+        return {"gradient": super().message, "trend": ("x", "trend"), "own": ("x",)}[self.predictor]
+
+    @property
+    def past(self) -> Past:
+        """For the own displacement, the agent's state of then."""
+        return {"gradient": super().past, "trend": Past.NONE, "own": Past.STATE}[self.predictor]
+
+    @property
+    def paths_kept(self) -> tuple[str, ...]:
+        """The smoothed paths that are kept, for the trend and for the damping."""
+        return ("smooth", "smoother") if self.damping else ("smooth",) if self.predictor == "trend" else ()
+
+    def send(self, own: Own) -> dict[str, Float[Tensor, "a _"]]:
+        """Return the trend, if it is sent."""
+        if self.predictor != "trend":
+            return {}
+        return {"trend": (own.x - own.state["smooth"]) / (1 + self.lag)}
+
+    def carry_forward(self, x: Float[Tensor, "a d"], own: Own, late: Late, share: Float[Tensor, " a"]) -> None:
+        """Add the predicted displacement of late neighbours to x, in place."""
+        if self.predictor == "gradient":
+            super().carry_forward(x, own, late, share)
+        elif self.predictor == "trend":
+            add_product(x, scale_rows(share, late.weights), late.message["trend"], float(late.age))
+        else:
+            assert late.own_x is not None
+            heard = late.weights.sum(dim=1) * share
+            x.addcmul_(heard[:, None], own.x - late.own_x)
+
+    def predictions(self, own: Own, late: Late, columns: Int[Tensor, " m"]) -> Float[Tensor, "a n m"]:
+        """Return where each agent predicts each sender to be now, at some parameters."""
+        then = late.message["x"][:, columns]
+        if self.predictor == "trend":
+            return (then + late.age * late.message["trend"][:, columns]).expand(len(own.x), *then.shape)
+        if self.predictor == "own":
+            assert late.own_x is not None
+            return then + (own.x - late.own_x)[:, None, columns]
+        moved = self.each_compensation(own, late, columns)
+        return then.expand(len(own.x), *then.shape) if moved is None else then - own.lr * moved
