@@ -27,7 +27,7 @@ def largest_radius(theta, tau, beta=0.0, network="complete:2", scan=SCAN, **opti
 
 
 @given(st.floats(0.05, 1.0))
-@settings(deadline=None, max_examples=5)
+@settings(deadline=None, max_examples=3)
 def test_the_limit_at_delay_1_in_closed_form(theta):
     """Two agents, a = theta / 2: z^2 - (1 - a - k) z -+ a (1 - k), by Jury stable exactly for k < 2 / (1 + a)."""
     net = gm.network("complete:2", 1, clusters="1,1")
@@ -36,7 +36,7 @@ def test_the_limit_at_delay_1_in_closed_form(theta):
 
 
 @given(st.integers(1, 40))
-@settings(deadline=None, max_examples=10)
+@settings(deadline=None, max_examples=5)
 def test_auto_is_stable_for_every_curvature_whatever_the_delay(tau):
     assert largest_radius("auto", tau) < 1
     assert largest_radius(f"auto:{LIMIT}", tau) < 1
@@ -72,8 +72,8 @@ def test_a_theta_that_differs_between_links_is_analysed():
 @pytest.mark.parametrize("beta", [0.0, 0.9])
 @pytest.mark.parametrize("tau", [5, 60])
 def test_the_trend_is_stable_in_steep_directions_too(tau, beta):
-    """Half of 1 / (rho (tau + 1)) for all curvatures that an agent alone could go down."""
-    few = (1e-6, 0.01, 0.3, 1.0, 1.5 * (1 + beta) / (1 - beta))
+    """Half of 1 / (rho (tau + 1)) up to 0.4 of the largest curvature that an agent alone goes down."""
+    few = (1e-6, 0.01, 0.3, 1.0, 0.8 * (1 + beta) / (1 - beta))
     assert largest_radius("auto", tau, beta, scan=few, predictor="trend") < 1
     assert largest_radius("auto:5", tau, beta, scan=few, predictor="trend") > 1
 
