@@ -36,6 +36,7 @@ from gossamer.network import Network
 from gossamer.shapes import Bool, Float, Tensor
 
 CRITERIA = ("literal", "descent", "decrease", "loss", "public-code", "hindsight")
+ROUNDING = 1e-9
 TINY = 1e-12  # avoids 0/0 when an agent does not move
 
 
@@ -122,11 +123,11 @@ class PcAsgd(PredictorChoice):
 
     def check(self, network: Network) -> str | None:
         """Compare a given theta with the largest one that is stable at the largest delay."""
-        tau, theta = network.delay.largest, largest_theta(self.policy)
-        bound = 1 / max(tau * network.late_radius, TINY)
-        if self.predictor != "gradient" or self.horizon != "sum" or theta is None or theta <= bound:
+        tau, theta, radius = network.delay.largest, largest_theta(self.policy), network.late_radius
+        fed_back = self.predictor == "gradient" and self.horizon == "sum"
+        if theta is None or not fed_back or theta * radius * tau <= 1 + ROUNDING:
             return None
-        gain = theta * network.late_radius
+        gain, bound = theta * radius, 1 / (tau * radius)
         return (
             f"{self.name}'s theta {theta:.4g} is above the limit {bound:.4g} of delay {tau} on this network and will "
             f"probably diverge where learning rate times curvature is above {2 * gain / (gain * tau - 1):.2g}; use "
