@@ -119,7 +119,7 @@ def test_every_help_exits_0_with_an_example(command, name):
 def test_the_help_of_train_names_every_default(command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "300")
     lines = command.well("train", "--help").out.splitlines()
-    for flag, default in (("--lr", "0.1"), ("--network", "paper-1"), ("--theta", "0.3"), ("--batch", "16")):
+    for flag, default in (("--lr", "0.1"), ("--network", "paper-1"), ("--theta", "auto"), ("--batch", "16")):
         assert any(flag in line and f"(default {default})" in line for line in lines), flag
 
 
