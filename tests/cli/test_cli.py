@@ -35,7 +35,7 @@ SHARED_FLAGS = (
     *("--no-deterministic", "--execution", "--history", "--norm-stats", "--precision", "--validation", "--plugin"),
     *("--alpha", "--beta", "--every", "--lam0", "--limit", "--look-ahead", "--no-look-ahead", "--mode", "--ms-decay"),
     *("--mu", "--outer-lr", "--outer-momentum", "--rho", "--rule", "--server", "--server-momentum"),
-    *("--damping", "--lag"),
+    *("--damping", "--lag", "--predictor"),
 )
 
 FLAGS = {
