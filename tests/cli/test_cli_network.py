@@ -61,6 +61,7 @@ def test_algorithms_json_is_a_list_of_names_with_options(command):
     document = command.well("algorithms", "--json").document
     assert [rule["name"] for rule in document] == algorithm_names()
     for rule in document:
+        assert rule["origin"] in ("published", "adapted", "ours")
         assert rule["summary"] and all(
             set(about) == {"default", "choices", "help"} for about in rule["options"].values()
         )
@@ -73,5 +74,6 @@ def test_algorithms_for_people_shows_every_option(command, monkeypatch):
     for rule in command.well("algorithms", "--json").document:
         assert rule["name"] in listed and rule["summary"] in listed
         text = " ".join(command.well("algorithms", rule["name"]).out.split())
-        assert rule["summary"] in text and all(option in text for option in rule["options"])
+        assert f"{rule['summary']} [{rule['origin']}]" in text
+        assert all(option in text for option in rule["options"])
     assert "literal" in command.well("algorithms", "pc-asgd").out

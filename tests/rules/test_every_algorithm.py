@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gossamer as gm
-from gossamer.algorithms import algorithm_names
+from gossamer.algorithms import algorithm_class, algorithm_names
 from spies import calls
 from worlds import World, algorithm_from
 
@@ -67,6 +67,13 @@ STARTUPS = st.sampled_from(["wait", "min", "full"])
 
 def own_loss(x, t):
     return 0.5 * (x**2).sum(dim=1)
+
+
+@pytest.mark.parametrize("name", algorithm_names())
+def test_says_where_it_comes_from(name):
+    rule = algorithm_class(name)
+    assert "origin" in vars(rule) and rule.origin in ("published", "adapted", "ours")
+    assert rule.revision >= 1
 
 
 @every_algorithm

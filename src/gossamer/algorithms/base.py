@@ -218,12 +218,16 @@ class Algorithm(ABC):
         name: the name under which the rule is registered.
         waits: True for a synchronous rule: it waits for its neighbours, so no message is late.
         hears_late: False if the rule ignores late links, so nothing is sent over them.
+        origin: "published" as its source prints it, "adapted" (its page says what and why), or "ours".
+        revision: raised when the same options begin to give other numbers; stored results of a lower one are stale.
         gradient_at: where the local gradient is taken: the agent's "own" point, or the "mixed" one.
     """
 
     name: ClassVar[str]
     waits: ClassVar[bool] = False
     hears_late: ClassVar[bool] = True
+    origin: ClassVar[str] = "ours"
+    revision: ClassVar[int] = 1
 
     gradient_at: str = option(
         "own",

@@ -17,6 +17,7 @@ from gossamer.algorithms.steps import mix_reliable
 class CAsgd(Algorithm):
     """C-ASGD: ignores late neighbours and mixes only with reliable ones."""
 
+    origin = "published"
     hears_late = False
 
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:

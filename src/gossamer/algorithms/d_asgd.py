@@ -18,6 +18,8 @@ from gossamer.algorithms.steps import mix_heard
 class DAsgd(Algorithm):
     """D-ASGD: mixes late states as if they were current; the paper's baseline."""
 
+    origin = "published"
+
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
         """Return the mean of all messages held, current or late, minus eta v."""
         return Update(self.descend(own, mix_heard(own, inbox, weights)))

@@ -17,6 +17,7 @@ from gossamer.algorithms.steps import mix_heard
 class DPsgd(Algorithm):
     """Synchronous D-PSGD: every agent waits for all its neighbours; no message is late."""
 
+    origin = "published"
     waits = True
 
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:

@@ -20,6 +20,8 @@ from gossamer.algorithms.steps import mix_reliable
 class DmAsgd(Matched):
     """DM-ASGD: matched differences; compares a late state with the agent's own state of the same step."""
 
+    origin = "ours"
+
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
         """Return W~ x - eta v plus the matched differences."""
         x = self.descend(own, mix_reliable(own, inbox, weights))

@@ -44,6 +44,8 @@ class Predicting(Compensated):
 class PAsgd(Predicting):
     """P-ASGD: always predicts the present state of late neighbours; PC-ASGD with theta = 1."""
 
+    origin = "published"
+
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
         """Predict; an agent without late messages mixes with its reliable neighbours."""
         late = holds_late(own, inbox)

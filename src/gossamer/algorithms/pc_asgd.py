@@ -45,6 +45,8 @@ TINY = 1e-12  # avoids 0/0 when an agent does not move
 class PcAsgd(PredictorChoice):
     """PC-ASGD: mixes the predicting and the clipping step by theta, or chooses one by the PV criterion."""
 
+    origin = "published"
+
     theta: float | str = option(
         AUTO,
         "auto (by age, momentum and network), auto:C (C times that), kalman (auto, less where predictions were poor), "

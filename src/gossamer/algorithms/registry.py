@@ -77,11 +77,12 @@ def parse_algorithm(text: str) -> tuple[str, dict[str, str]]:
 
 
 def describe_algorithms() -> list[dict[str, Any]]:
-    """Return name, summary, aliases and options of every registered algorithm."""
+    """Return name, summary, origin, aliases and options of every registered algorithm."""
     return [
         {
             "name": name,
             "summary": (cls.__doc__ or "").strip().splitlines()[0],
+            "origin": cls.origin,
             "aliases": [alias for alias, target in _ALIASES.items() if target == name],
             "options": describe_options(cls),
         }

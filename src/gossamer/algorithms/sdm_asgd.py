@@ -24,6 +24,8 @@ from gossamer.shapes import Float, Tensor
 class SdmAsgd(Damped, DmAsgd):
     """SDM-ASGD: matched differences, plus a damping of each agent's deviation from its own trend."""
 
+    origin = "ours"
+
     damping: float = option(0.2, "psi, the share of the deviation from the trend removed at each step; 0 is dm-asgd")
 
     def __post_init__(self) -> None:

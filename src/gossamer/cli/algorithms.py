@@ -19,6 +19,8 @@ def algorithms(
 ) -> None:
     """List every algorithm, or show one with its options.
 
+    Origin: published = as its source prints it, adapted = changed for late links, ours = first described here.
+
     Example: gossamer algorithms pc-asgd
     """
     load_plugins(plugin)
@@ -32,9 +34,9 @@ def algorithms(
     if name is not None:
         _show(rules[0])
         return
-    table = Table("name", "what it does", box=None, padding=(0, 2, 0, 0))
+    table = Table("name", "origin", "what it does", box=None, padding=(0, 2, 0, 0))
     for rule in rules:
-        table.add_row(rule["name"], rule["summary"])
+        table.add_row(rule["name"], rule["origin"], rule["summary"])
     out.print(table)
     out.print("\ngossamer algorithms NAME shows one with its options", highlight=False)
 
@@ -42,7 +44,7 @@ def algorithms(
 def _show(rule: dict[str, Any]) -> None:
     """Print one algorithm with its options."""
     also = f" (also {', '.join(rule['aliases'])})" if rule["aliases"] else ""
-    out.print(f"[bold]{rule['name']}[/bold]{also}: {rule['summary']}", highlight=False)
+    out.print(f"[bold]{rule['name']}[/bold]{also}: {rule['summary']} \\[{rule['origin']}]", highlight=False)
     table = Table("option", "default", "what it sets", box=None, padding=(0, 2))
     for option, about in rule["options"].items():
         choices = f" [{' | '.join(about['choices'])}]" if about["choices"] else ""

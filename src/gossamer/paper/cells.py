@@ -187,7 +187,9 @@ def key_of(settings: Settings) -> str:
 def command_of(settings: Settings) -> str:
     """Return the command that makes one run by itself."""
     apart = {name: getattr(settings, name) for name in ("seed", "device", "precision", "execution")}
-    return train_command({**settings.identity("experiment"), **settings.changed_options(), **apart})
+    identity = settings.identity("experiment")
+    identity.pop("revision", None)  # of the rule's code, not a setting
+    return train_command({**identity, **settings.changed_options(), **apart})
 
 
 def with_found(settings: Settings, lr: float, momentum: float, server_momentum: float | None) -> Settings:

@@ -157,6 +157,8 @@ class Settings:
         does not change the keys of existing runs, as long as its default changes nothing. An option
         whose default has changed is left out at its *former* default, so that stored runs keep their keys
         (`stored_settings` reads them). `checkpoint` always has such an option.
+        A rule whose numbers have changed has a revision above 1, which is part of `checkpoint` and `experiment`:
+        results of its former self no longer match.
         """
         names = (*SETTING_NAMES, "options")
         values = {name: getattr(self, name) for name in names if name not in IGNORED[purpose]}
@@ -169,7 +171,8 @@ class Settings:
             same = [name for name in values if name not in _SUBJECT and values[name] == getattr(Settings, name)]
             values = {name: value for name, value in values.items() if name not in same}
             values |= self._options_unlike(_default_options(self.algorithm) | _former_options(self.algorithm))
-        return values
+        revised = purpose in ("checkpoint", "experiment") and algorithm_class(self.algorithm).revision > 1
+        return values | ({"revision": algorithm_class(self.algorithm).revision} if revised else {})
 
     @property
     def delay_or_default(self) -> str | None:
@@ -210,6 +213,11 @@ class Settings:
         return "\n".join(lines) + "\n"
 
 
+def is_stale(identity: Mapping[str, Any]) -> bool:
+    """Say whether an experiment, by its stored identity, was made with a former revision of its rule."""
+    return bool(identity.get("revision", 1) < algorithm_class(identity["algorithm"]).revision)
+
+
 SETTING_NAMES = tuple(field.name for field in dataclasses.fields(Settings) if field.name != "options")
 
 
@@ -225,7 +233,8 @@ def _former_options(name: str) -> dict[str, Any]:
 
 def stored_settings(values: Mapping[str, Any]) -> Settings:
     """Make the settings of a stored run from its identity: what was left out has the default of that time."""
-    return make_settings({**_former_options(str(values["algorithm"])), **values})
+    settings = {name: value for name, value in values.items() if name != "revision"}
+    return make_settings({**_former_options(str(values["algorithm"])), **settings})
 
 
 def make_settings(values: Mapping[str, Any]) -> Settings:

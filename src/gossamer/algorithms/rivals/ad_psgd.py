@@ -29,6 +29,8 @@ from gossamer.shapes import Bool, Float, Int, Tensor
 class AdPsgd(Algorithm):
     """AD-PSGD: random pairs of agents average; late messages are averaged one-sidedly."""
 
+    origin = "adapted"
+
     @property
     def draws(self) -> bool:
         return True

@@ -27,6 +27,8 @@ TINY = 1e-12  # avoids 0/0 while the velocity is zero
 class WithVelocity(Algorithm):
     """Base of the rules with a momentum of their own."""
 
+    origin = "adapted"
+
     mu: float = option(0.9, "momentum of the rule itself")
 
     def __post_init__(self) -> None:

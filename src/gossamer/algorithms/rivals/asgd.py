@@ -15,3 +15,5 @@ from gossamer.algorithms.rivals.server import ServerBased
 @dataclass(frozen=True, kw_only=True)
 class Asgd(ServerBased):
     """ASGD: a parameter server applies late gradients on arrival."""
+
+    origin = "adapted"

@@ -26,6 +26,7 @@ from gossamer.shapes import Float, Tensor
 class Cdmsgd(WithVelocity):
     """CDMSGD: synchronous SGD with a momentum of the rule itself; no message is late."""
 
+    origin = "published"
     waits: ClassVar[bool] = True
 
     look_ahead: bool = option(False, "take the gradient at x + mu V, Nesterov's form (one more gradient per step)")

@@ -23,6 +23,8 @@ from gossamer.shapes import Float, Tensor
 class DasgdIs(ServerBased):
     """DASGD-IS: a server that weighs gradients by data size over arrival rate."""
 
+    origin = "adapted"
+
     @property
     def message(self) -> tuple[str, ...]:
         return (*super().message, "share")

@@ -50,6 +50,8 @@ class _Compensated(ServerBased):
 class DcAsgdC(_Compensated):
     """DC-ASGD-c: a server that compensates late gradients, with a constant weight."""
 
+    origin = "adapted"
+
     def curvature(self, message: Mapping[str, Float[Tensor, "m _"]]) -> Float[Tensor, "m d"]:
         return self.lam0 * message["g"].square()
 
@@ -58,6 +60,8 @@ class DcAsgdC(_Compensated):
 @dataclass(frozen=True, kw_only=True)
 class DcAsgdA(_Compensated):
     """DC-ASGD-a: a server that compensates late gradients, with an adaptive weight."""
+
+    origin = "adapted"
 
     lam0: float = option(2.0, "lambda_0, the weight of the curvature term: 0.04 for dc-asgd-c, 2 for dc-asgd-a")
     ms_decay: float = option(0.95, "m, the decay of the mean square of gradients")

@@ -30,6 +30,8 @@ TINY = 1e-12  # in consensus D is rounding error, which must not be amplified
 class DcS3gd(Matched):
     """DC-S3GD: matched differences, with a gradient compensated for them."""
 
+    origin = "adapted"
+
     lam0: float = option(0.2, "length of the compensation over the length of the gradient; 0 is dm-asgd")
 
     def __post_init__(self) -> None:

@@ -24,6 +24,8 @@ from gossamer.shapes import Float, Tensor
 class DelayAdaptive(ServerBased):
     """Delay-adaptive ASGD: a server that scales gradients by their age."""
 
+    origin = "adapted"
+
     rule: str = option(
         "inverse",
         "weight of a gradient by its age: inverse = 1/(1 + age), cutoff = 1 up to the limit, then 0",

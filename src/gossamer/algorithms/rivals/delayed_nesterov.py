@@ -24,6 +24,8 @@ from gossamer.shapes import Float, Tensor
 class DelayedNesterov(ServerBased):
     """Delayed Nesterov: a server that updates its momentum once per N gradients."""
 
+    origin = "adapted"
+
     beta: float = option(0.9, "momentum of delayed-nesterov, updated once per N gradients, N the number of agents")
 
     def __post_init__(self) -> None:

@@ -29,6 +29,8 @@ from gossamer.shapes import Float, Tensor
 class Dga(Algorithm):
     """DGA: a local step at once, replaced by the neighbours' mean when their steps arrive."""
 
+    origin = "adapted"
+
     def __post_init__(self) -> None:
         refuse_mixed_point(self)
 

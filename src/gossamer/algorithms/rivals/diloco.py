@@ -41,6 +41,8 @@ ROUNDING = 1e-9  # rounding error of a zero eigenvalue; a complete graph has man
 class DiLoCo(Algorithm):
     """DiLoCo: clusters train alone and exchange their progress every H steps."""
 
+    origin = "adapted"
+
     every: int = option(20, "H, steps between two exchanges of the clusters")
     outer_lr: float = option(0.7, "learning rate of the exchange")
     outer_momentum: float = option(0.9, "mu, Nesterov momentum of the exchange")

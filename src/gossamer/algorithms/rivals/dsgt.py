@@ -25,6 +25,8 @@ from gossamer.shapes import Float, Tensor
 class Dsgt(Matched):
     """DSGT: gradient tracking; states and trackers are mixed by matched differences."""
 
+    origin = "adapted"
+
     def __post_init__(self) -> None:
         super().__post_init__()
         refuse_mixed_point(self)

@@ -24,6 +24,8 @@ from gossamer.shapes import Float, Tensor
 class FedDelAvg(Algorithm):
     """FedDelAvg: adds the mean of the late states, with a smaller weight the older they are."""
 
+    origin = "adapted"
+
     alpha: float | str = option(
         "auto", "weight of the reliable mean: auto = 1 - sum of w/(1+tau) over late links, or a number in [0, 1]"
     )

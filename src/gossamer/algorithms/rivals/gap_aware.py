@@ -24,6 +24,8 @@ TINY = 1e-12  # avoids a division by zero for a parameter that never moved
 class GapAware(ServerBased):
     """Gap-Aware: a server that divides gradients by how far its model has moved."""
 
+    origin = "adapted"
+
     def start(self, x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
         return {**super().start(x, place), "squares": torch.zeros_like(x)}
 

@@ -20,6 +20,8 @@ from gossamer.errors import UserError
 class LocalSgd(Algorithm):
     """Local SGD: sends and averages only every H steps."""
 
+    origin = "adapted"
+
     every: int = option(8, "H, steps between two averagings")
 
     def __post_init__(self) -> None:

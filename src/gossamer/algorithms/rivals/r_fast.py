@@ -25,6 +25,8 @@ from gossamer.shapes import Float, Tensor
 class RFast(Algorithm):
     """R-FAST: gradient tracking by running totals, robust to delay and loss."""
 
+    origin = "adapted"
+
     def __post_init__(self) -> None:
         refuse_mixed_point(self)
 

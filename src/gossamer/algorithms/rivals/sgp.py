@@ -24,6 +24,8 @@ from gossamer.shapes import Float, Tensor
 class Sgp(Algorithm):
     """SGP (overlapped): push-sum; late pushes include their weight."""
 
+    origin = "adapted"
+
     def __post_init__(self) -> None:
         refuse_mixed_point(self)
 

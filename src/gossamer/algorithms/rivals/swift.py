@@ -26,6 +26,8 @@ from gossamer.shapes import Float, Tensor
 class Swift(Algorithm):
     """SWIFT: every H steps averages the models held, weighted by the senders' data."""
 
+    origin = "adapted"
+
     every: int = option(2, "H, steps between two averagings")
 
     def __post_init__(self) -> None:
