@@ -12,7 +12,7 @@ import gossamer as gm
 import oracle_totals
 from spies import calls
 from totals import setting_of, under_way
-from worlds import World, assert_same_path, some, worlds
+from worlds import World, algorithm_from, assert_same_path, some, worlds
 
 pytestmark = pytest.mark.filterwarnings("ignore::gossamer.StabilityWarning")
 
@@ -36,17 +36,39 @@ def test_dsgt_warns_at_dm_asgds_limit():
     assert gm.algorithm("dsgt").check(net) is None
 
 
-@pytest.mark.parametrize("name", ["dsgt", "r-fast"])
+@pytest.mark.parametrize("text", ["dsgt", "r-fast/descends=whole"])
 @some
 @given(worlds(kinds=("fixed",)).map(lambda world: dataclasses.replace(world, largest=0)))
-def test_without_delay_both_are_the_textbook_recursion(name, world):
+def test_without_delay_both_are_the_textbook_recursion(text, world):
     W, x, mixed, last = world.network.W.numpy(), world.smooth.x0, 0.0, 0.0
-    path = world.path(gm.algorithm(name)).numpy()
+    path = world.path(algorithm_from(text)).numpy()
     for t in range(world.num_steps):
         v = world.smooth.gradient(x, t)
         y = mixed + v - last
         x, mixed, last = W @ (x - world.lr * y), W @ y, v
         np.testing.assert_allclose(path[t + 1], x, rtol=0, atol=1e-11)
+
+
+@some
+@given(worlds(kinds=("fixed",)).map(lambda world: dataclasses.replace(world, largest=0)))
+def test_without_delay_r_fast_is_the_published_recursion(world):
+    """v = x - gamma z; x = W v; z_half = z + what was pushed + grad(x) - grad(x before); z = a_ii z_half is kept."""
+    W, x, gamma = world.network.W.numpy(), world.smooth.x0, world.lr
+    z, pushed = world.smooth.gradient(x, 0), 0.0
+    path = world.path(gm.algorithm("r-fast")).numpy()
+    for t in range(world.num_steps):
+        np.testing.assert_allclose(path[t], x, rtol=0, atol=1e-12)
+        before, x = world.smooth.gradient(x, t), W @ (x - gamma * z)
+        z_half = z + pushed + world.smooth.gradient(x, t + 1) - before
+        z = np.diag(W)[:, None] * z_half
+        pushed = (W - np.diag(np.diag(W))) @ z_half
+
+
+@some
+@given(worlds())
+def test_r_fast_along_the_whole_tracker_follows_its_equations(world):
+    truth = oracle_totals.r_fast(setting_of(world), descends="whole")
+    assert_same_path(world.path(gm.algorithm("r-fast", descends="whole")), truth)
 
 
 @some
@@ -115,11 +137,16 @@ def test_under_loss_r_fast_still_finds_it_and_dsgt_does_not():
     assert error_of("dsgt", net) > 1e-3
 
 
+@pytest.mark.parametrize("descends", ["kept", "whole"])
 @pytest.mark.parametrize("tau", [1, 3])
-def test_late_states_hold_r_fast_back_as_they_do_d_asgd_and_the_tracker_besides(tau):
-    """On a linear loss: 1 + tau b for the states, 1 + tau a for the trackers, a and b being late shares and weights."""
+def test_late_states_hold_r_fast_back_as_they_do_d_asgd_and_the_tracker_besides(tau, descends):
+    """On a linear loss: 1 + tau b for the states, 1 + tau a for the trackers, a and b being late shares and weights.
+
+    Along the kept part the share a is not descended along either.
+    """
     net = gm.network("complete:4", tau, clusters=None)
     b = float(net.W_late.sum(dim=1).mean())
-    path = gm.trajectory("r-fast", net, lambda x, t: torch.ones_like(x), torch.zeros(1).double(), lr=0.1, steps=200)
-    expected = 0.1 / ((1 + tau * b) * (1 + tau * b / (1 + tau)))
+    rule, a = gm.algorithm("r-fast", descends=descends), b / (1 + tau)
+    path = gm.trajectory(rule, net, lambda x, t: torch.ones_like(x), torch.zeros(1).double(), lr=0.1, steps=200)
+    expected = 0.1 / ((1 + tau * b) * (1 + tau * a)) * (1 - a if descends == "kept" else 1)
     assert float((path[100] - path[200]).mean()) / 100 == pytest.approx(expected, rel=1e-4)

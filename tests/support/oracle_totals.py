@@ -149,22 +149,26 @@ def dsgt(setting: Setting, gain: str = "auto") -> np.ndarray:
     return np.array(path)
 
 
-def r_fast(setting: Setting) -> np.ndarray:
-    """u = x - eta z; x' = sum_j w_ij u_j over what was heard; z' = a_ii z_i + sum_j a_ij (arrived of j) + v' - v."""
+def r_fast(setting: Setting, descends: str = "kept") -> np.ndarray:
+    """u = x - eta a_ii z; x' = sum_j w_ij u_j over what was heard; z' = a_ii z_i + sum_j a_ij (arrived of j) + v' - v.
+
+    At step 0 z is v, all of it is kept and nothing is pushed. "whole": u = x - eta z, and z is split at once.
+    """
     a, direction, W = shares_of(setting), setting.directions(), setting.W
-    path, pushes, stepped, kept, last = [setting.x0], [], [], None, None
+    path, pushes, stepped, after, last = [setting.x0], [], [], None, None
     for t, before, now, _ in setting.messages():
         v = direction(path[t], t)
-        z = v if kept is None else kept + v - last
-        pushes.append(z)
-        stepped.append(path[t] - setting.lr(t) * z)
-        last, kept, new = v, np.zeros_like(v), np.zeros_like(v)
+        z = v if after is None else after + v - last
+        split = t > 0 or descends == "whole"
+        kept = np.array([(a[i, i] if split else 1.0) * z[i] for i in range(setting.n)])
+        pushes.append(z if split else np.zeros_like(z))
+        stepped.append(path[t] - setting.lr(t) * (kept if descends == "kept" else z))
+        last, after, new = v, kept.copy(), np.zeros_like(v)
         for i in range(setting.n):
-            kept[i] = a[i, i] * z[i]
             total, weight = W[i, i] * stepped[t][i], W[i, i]
             for j in range(setting.n):
                 if (i, j) in now:
-                    kept[i] = kept[i] + a[i, j] * arrived(pushes, before, now, i, j)
+                    after[i] = after[i] + a[i, j] * arrived(pushes, before, now, i, j)
                     total = total + W[i, j] * stepped[max(now[i, j], 0)][j]
                     weight += W[i, j]
             new[i] = total / weight

@@ -1,12 +1,15 @@
 """R-FAST, robust fully asynchronous gradient tracking (Zhu, Tian, Huang, Xu and He 2023).
 
     z_i(t)   = v_i(t) + o_i(t)                                  the tracker; o_i(0) = 0
-    u_i(t)   = x_i(t) - eta z_i(t)                              sent
+    u_i(t)   = x_i(t) - eta a_ii z_i(t)                         sent
     x_i(t+1) = w_ii u_i(t) + sum_j w_ij u_j(s_ij)               the newest messages held; rows sum to one
     o_i(t+1) = a_ii z_i(t) + sum_j a_ij (pushes of z_j that arrived since the last step) - v_i(t)
 
 The columns of A sum to one, and messages contain running totals of z (totals.py). So the trackers plus the pushes under
 way sum to the newest directions at every step, however many messages are late, reordered or lost.
+
+An agent descends along the part a_ii z_i of the tracker that it keeps. The first tracker is not split: at step 0 a_ii
+is 1 and nothing is pushed. descends=whole is ours: agents descend along all of z_i and split from step 0 on.
 """
 
 from dataclasses import dataclass
@@ -14,6 +17,7 @@ from dataclasses import dataclass
 import torch
 
 from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Place, Update, Weights
+from gossamer.algorithms.options import option
 from gossamer.algorithms.registry import register
 from gossamer.algorithms.rivals.totals import heard_total, push_weights, refuse_mixed_point
 from gossamer.algorithms.steps import mix_part
@@ -26,6 +30,13 @@ class RFast(Algorithm):
     """R-FAST: gradient tracking by running totals, robust to delay and loss."""
 
     origin = "adapted"
+    revision = 2
+
+    descends: str = option(
+        "kept",
+        "part of the tracker to descend along: the part that the agent keeps, as published, or the whole",
+        choices=("kept", "whole"),
+    )
 
     def __post_init__(self) -> None:
         refuse_mixed_point(self)
@@ -44,17 +55,27 @@ class RFast(Algorithm):
         return {"offset": torch.zeros_like(x), "pushed": nothing, "heard": nothing}
 
     def send(self, own: Own) -> dict[str, Float[Tensor, "a _"]]:
-        """Return the state after its step, and the total of all trackers so far."""
-        z = own.v + own.state["offset"]
-        return {"u": own.x - own.lr * z, "pushed": own.state["pushed"] + z}
+        """Return the state after its step, and the total of all trackers pushed so far."""
+        z, pushed = own.v + own.state["offset"], own.state["pushed"]
+        along = self._kept(own).to(z.dtype) * z if self.descends == "kept" else z
+        return {"u": own.x - own.lr * along, "pushed": pushed + z if self._splits(own.t) else pushed}
 
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
         """Mix the states held; keep a part of the tracker and add the pushes that arrived."""
         assert own.place is not None
         sent, z = own.sent, own.v + own.state["offset"]
-        kept, shares = push_weights(own.place)
+        _, shares = push_weights(own.place)
         heard = heard_total(inbox, weights, shares, "pushed")
         arrived = (heard - own.state["heard"]).to(z.dtype)
-        offset = kept.to(z.dtype) * z + arrived - own.v
+        offset = self._kept(own).to(z.dtype) * z + arrived - own.v
         x = mix_part(sent["u"], inbox, weights, "u")
         return Update(x, state={"offset": offset, "pushed": sent["pushed"], "heard": heard})
+
+    def _splits(self, t: int) -> bool:
+        return t > 0 or self.descends == "whole"
+
+    def _kept(self, own: Own) -> Float[Tensor, "a 1"]:
+        """Return the share of the tracker that agents keep at this step."""
+        assert own.place is not None
+        kept, _ = push_weights(own.place)
+        return kept if self._splits(own.t) else torch.ones_like(kept)
