@@ -1,5 +1,6 @@
 """Peers that average: AD-PSGD, local SGD, SWIFT, FedDelAvg and DiLoCo against the slow truth of oracle_peers.py."""
 
+import dataclasses
 from functools import partial
 
 import numpy as np
@@ -30,18 +31,60 @@ KNOWN = ("fixed", "matrix", "scripted")
 
 
 @always
-@given(worlds(kinds=KNOWN), st.integers(1, 9))
-def test_local_sgd_averages_at_the_multiples_of_its_period(world, every):
+@given(worlds(kinds=KNOWN), st.integers(1, 9), st.sampled_from(["delta", "average"]))
+def test_local_sgd_merges_what_arrives_once(world, every, merge):
     delays = slow.sent_at(lambda t: world.delays[t], full(world.network, every))
-    truth = world.truth(partial(slow.local_sgd, every=every), delays=delays)
-    assert_same_path(world.path(gm.algorithm("local-sgd", every=every)), truth)
+    truth = world.truth(slow.LocalSgd(every, merge), delays=delays)
+    assert_same_path(world.path(gm.algorithm("local-sgd", every=every, merge=merge)), truth)
 
 
 @few
-@given(worlds())
-def test_local_sgd_at_every_step_is_d_asgd(world):
-    path = world.path(gm.algorithm("local-sgd", every=1), momentum=0.5)
-    torch.testing.assert_close(path, world.path(gm.algorithm("d-asgd"), momentum=0.5), rtol=0, atol=0)
+@given(worlds(kinds=("fixed",)), st.integers(1, 6), st.sampled_from(["delta", "average"]))
+def test_local_sgd_without_delay_averages_exactly_every_h_steps(world, every, merge):
+    """As published: alone in between."""
+    world = dataclasses.replace(world, largest=0)
+    path = world.path(gm.algorithm("local-sgd", every=every, merge=merge))
+    W, x = world.network.W.numpy(), world.smooth.x0
+    for t in range(world.num_steps):
+        mixed = W @ x if t % every == 0 else x
+        x = mixed - world.lr * world.smooth.gradient(x, t)
+        np.testing.assert_allclose(path[t + 1].numpy(), x, rtol=0, atol=1e-12)
+
+
+@few
+@given(st.integers(2, 6), st.integers(0, 2**16), st.data())
+def test_local_sgd_overlaps_the_average_with_the_steps_that_follow(n, seed, data):
+    """x + B(s) - b(s) when the average of step s arrives, less than H steps later."""
+    every = data.draw(st.integers(2, 7))
+    tau = data.draw(st.integers(1, every - 1))
+    world = World(n=n, d=3, num_steps=4 * every, seed=seed)
+    net = gm.network(f"complete:{n}", tau)
+    path = gm.trajectory(f"local-sgd/every={every}", net, world.smooth.gradient, world.smooth.x0, lr=0.1, steps=30)
+    x, sent = world.smooth.x0, {}
+    for t in range(30):
+        if t % every == 0:
+            sent[t + tau] = x
+        merged = x + (sent[t].mean(axis=0) - sent[t] if t in sent else 0)
+        x = merged - 0.1 * world.smooth.gradient(x, t)
+        np.testing.assert_allclose(path[t + 1].numpy(), x, rtol=0, atol=1e-12)
+
+
+@few
+@given(worlds(kinds=("fixed",), startups=("wait",), smallest=1))
+def test_local_sgd_at_every_step_is_dm_asgd_without_clusters(world):
+    world = dataclasses.replace(world, num_clusters=None)
+    path = world.path(gm.algorithm("local-sgd", every=1))
+    other = world.path(gm.algorithm("dm-asgd", gain="undamped"))
+    torch.testing.assert_close(path, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("every", "delay"), [(8, 20), (8, 60), (2, 20), (1, 9)])
+@pytest.mark.parametrize("graph", ["complete:6", "ring:5", "clusters:3,3"])
+def test_local_sgd_lets_no_disagreement_grow_however_long_the_delay(every, delay, graph):
+    net = gm.network(graph, delay)
+    x0 = np.random.default_rng(0).standard_normal((net.num_agents, 2))
+    path = gm.trajectory(f"local-sgd/every={every}", net, lambda x, t: 0 * x, x0, steps=1500)
+    assert (path[-1] - path[-1].mean(dim=0)).norm() < 0.02 * (path[0] - path[0].mean(dim=0)).norm()
 
 
 @few

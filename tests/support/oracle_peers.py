@@ -45,9 +45,28 @@ def alone(view: View) -> Vector:
     return view.x - view.lr * view.v
 
 
-def local_sgd(view: View, *, every: int) -> Vector:
-    """Stale neighbours are averaged at the multiples of H."""
-    return d_asgd(view) if view.t % every == 0 else alone(view)
+@dataclass
+class LocalSgd:
+    """x + sum over what is new of kappa w (x_k(s) - x_i(s)) - eta v; merge "average": x_i(t) stands for x_i(s)."""
+
+    every: int
+    merge: str = "delta"
+    seen: dict[tuple[int, int], int] = field(default_factory=dict)  # (receiver, sender) -> the newest step merged
+
+    def __call__(self, view: View) -> Vector:
+        new = alone(view)
+        models = {k: (view.t, x) for k, x in view.fresh.items()}
+        models |= {k: (message.step, message.x) for k, message in view.late.items()}
+        for k, (step, x) in models.items():
+            if step <= self.seen.get((view.i, k), -(10**9)):
+                continue
+            self.seen[view.i, k] = step
+            if self.merge == "delta":
+                kappa = 1 / (1 + (view.t - step) // self.every)
+                new = new + kappa * view.w_row[k] * (x - own_state(view, step))
+            else:
+                new = new + view.w_row[k] * (x - view.x)
+        return new
 
 
 def swift(view: View, *, every: int, influence: Vector) -> Vector:

@@ -1,28 +1,42 @@
-"""Local SGD (Stich 2019): agents train alone and average every H steps.
+"""Local SGD (Stich 2019): agents train alone and average every H steps; late models are merged as differences.
 
-    x_i(t+1) = sum_{j in R} w_ij x_j(t) + sum_{k in R^c} w_ik x_k(t - tau) - eta v_i(t)    if H divides t
-    x_i(t+1) = x_i(t) - eta v_i(t)                                                         else
+    x_i(t+1) = x_i(t) + sum of kappa w_ij (x_j(s) - x_i(s)) - eta v_i(t)
+    kappa    = 1 / (1 + floor((t - s) / H))
 
-Agents send only at multiples of H: 1/H of D-ASGD's traffic. H = 1 is D-ASGD.
+The sum is over the messages that arrive at step t; s is the step at which they were sent, a multiple of H. Without
+delay s = t, so agents average exactly every H steps, as published. With B(s) the average of step s and b(s) the agent's
+own part of it, a delay below H gives x + B(s) - b(s), the merge of overlapped local SGD (CoCoD-SGD, Shen et al. 2019)
+and of hivemind's delta rule. A message that is older than H meets others under way, and kappa divides by their number:
+with kappa = 1 a disagreement would grow (matched.py).
+
+merge=average replaces by the late models as they are: x_i(t) + sum of w_ij (x_j(s) - x_i(t)).
 """
 
 from dataclasses import dataclass
 
-from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Update, Weights
+from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Past, Update, Weights
 from gossamer.algorithms.options import option
 from gossamer.algorithms.registry import register
-from gossamer.algorithms.steps import mix_heard
+from gossamer.algorithms.steps import add_product
 from gossamer.errors import UserError
+from gossamer.shapes import Float, Tensor
 
 
 @register("local-sgd")
 @dataclass(frozen=True, kw_only=True)
 class LocalSgd(Algorithm):
-    """Local SGD: sends and averages only every H steps."""
+    """Local SGD: sends only every H steps and merges what arrives."""
 
     origin = "adapted"
+    revision = 2
 
     every: int = option(8, "H, steps between two averagings")
+    merge: str = option(
+        "delta",
+        "what a message of step s adds: delta = its difference to the own model of step s, average = to the own "
+        "model of now",
+        choices=("delta", "average"),
+    )
 
     def __post_init__(self) -> None:
         if self.every < 1:
@@ -32,7 +46,27 @@ class LocalSgd(Algorithm):
     def period(self) -> int:
         return self.every
 
+    @property
+    def past(self) -> Past:
+        """The own model of the step at which a late message was sent."""
+        return Past.STATE if self.merge == "delta" else Past.NONE
+
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
-        """Return D-ASGD's step every H steps, else a local step."""
-        alone = own.t % self.every != 0
-        return Update(self.descend(own, own.x.clone() if alone else mix_heard(own, inbox, weights)))
+        """Merge the messages that arrived, then take a local step."""
+        assert inbox.new is not None
+        x = own.x.clone()
+        delta = self.merge == "delta"
+        _merge(x, weights.fresh * inbox.new, inbox.fresh, inbox.own["x"] if delta else own.x)
+        for late in inbox.late:
+            assert late.new is not None
+            kappa = 1 / (1 + late.age // self.every) if delta else 1.0
+            _merge(x, kappa * late.weights * late.new, late.message["x"], late.own["x"] if delta else own.x)
+        return Update(self.descend(own, x))
+
+
+def _merge(
+    x: Float[Tensor, "a d"], weights: Float[Tensor, "a n"], heard: Float[Tensor, "n d"], own: Float[Tensor, "a d"]
+) -> None:
+    """Add sum_j w_ij (heard_j - own_i) to x in place."""
+    add_product(x, weights, heard)
+    x.addcmul_(weights.sum(dim=1)[:, None], own, value=-1)
