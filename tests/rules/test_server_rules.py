@@ -71,6 +71,10 @@ RULES = [
     ("dasgd-is", {}),
     ("gap-aware", {}),
     ("gap-aware", {"server_momentum": 0.5}),
+    ("delay-adaptive", {}),
+    ("delay-adaptive", {"rule": "wu"}),
+    ("delay-adaptive", {"rule": "wu", "alpha": 0.5, "server_momentum": 0.5}),
+    ("delay-adaptive", {"rule": "wu-2"}),
     ("delay-adaptive", {"rule": "inverse"}),
     ("delay-adaptive", {"rule": "cutoff", "limit": 4}),
     ("delayed-nesterov", {"beta": 0.7}),
@@ -137,6 +141,16 @@ def test_a_round_trip_makes_a_gradient_two_delays_and_a_step_old(tau):
     assert (last.own.t - stamps[1:] == 2 * tau + 1).all()
 
 
+@pytest.mark.parametrize("tau", [0, 1, 4])
+def test_mishchenkos_scale_is_one_over_the_age_once_all_gradients_arrive_at_every_step(tau):
+    """N / max(N, N age): gradients at most a step old count in full, as published; the model shows the scales."""
+    net = gm.network("complete:4", tau, clusters="2,2")
+    path = gm.trajectory("delay-adaptive", net, lambda x, t: torch.eye(4), torch.zeros(4, 4), lr=1.0, steps=60)
+    pace = path[-2, 0] - path[-1, 0]
+    expected = torch.tensor([1.0, 1.0, *[1 / (2 * tau + 1)] * 2]).double() / 4
+    torch.testing.assert_close(pace.double(), expected, rtol=1e-5, atol=0)
+
+
 SAME_AS_ASGD = [
     ("dc-asgd-c", {"lam0": 0.0}),
     ("dc-asgd-a", {"lam0": 0.0}),
@@ -196,7 +210,7 @@ def test_gap_aware_counts_the_gap_in_steps_so_that_at_a_steady_pace_it_is_the_in
     slope = torch.tensor([1.0, -0.01], dtype=torch.float64)
     paths = [
         gm.trajectory(name, net, lambda x, t: slope.expand(4, 2), torch.zeros(2).double(), steps=300)
-        for name in ("gap-aware", "delay-adaptive")
+        for name in ("gap-aware", "delay-adaptive/rule=inverse")
     ]
     pace, inverse = (path[-1, 0] - path[-101, 0] for path in paths)
     torch.testing.assert_close(pace, inverse, rtol=0.03, atol=0)
@@ -252,6 +266,7 @@ def test_a_server_must_reach_everyone(graph, text, words):
         ("dc-asgd-c/lam0=-1", "lam0 must be 0 or more and finite, got -1"),
         ("dc-asgd-a/lam0=inf", "lam0 must be 0 or more and finite, got inf"),
         ("dc-asgd-a/ms_decay=1", r"ms_decay must lie in \[0, 1\), got 1"),
+        ("delay-adaptive/alpha=0", "alpha must lie above 0 and be at most 1, got 0"),
         ("delay-adaptive/limit=-1", "limit must be 0 or more, got -1"),
         ("delay-adaptive/rule=never", "rule"),
         ("delayed-nesterov/beta=1.5", r"beta must lie in \[0, 1\), got 1.5"),

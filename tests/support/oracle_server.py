@@ -41,6 +41,8 @@ class Server:
     moves: list[Vector] = field(default_factory=list)  # every step so far
     heard: dict[int, list[int]] = field(default_factory=dict)  # sender -> the steps of its arrivals
     shares: dict[int, float] = field(default_factory=dict)
+    applied: dict[int, int] = field(default_factory=dict)  # step -> gradients applied
+    moved: dict[int, float] = field(default_factory=dict)  # step -> the mean of their scales
 
 
 def plain(server: Server, w: Vector, k: int, message: Message) -> Vector:
@@ -75,10 +77,32 @@ def gap_aware(server: Server, w: Vector, k: int, message: Message) -> Vector:
     return message.g / (1 + np.abs(w - message.x) / (np.sqrt(mean) + 1e-12))
 
 
-def by_age(server: Server, w: Vector, k: int, message: Message, *, rule: str = "inverse", limit: int = 10) -> Vector:
-    """c = g / (1 + age), or g up to an age and then nothing."""
-    age = server.t - message.stamp
-    return message.g / (1 + age) if rule == "inverse" else message.g * (age <= limit)
+def by_delay(
+    server: Server,
+    w: Vector,
+    k: int,
+    message: Message,
+    *,
+    rule: str = "mishchenko",
+    alpha: float = 0.9,
+    limit: int = 10,
+) -> Vector:
+    """c = s g, s by the delay: the papers' formulas with sums over the server's steps r since the model's own.
+
+    applied[r] gradients were applied at step r, and moved[r] is the mean over the agents of their s.
+    """
+    since = range(message.stamp, server.t)
+    age, allowed = len(since), 1 - sum(server.moved.get(r, 0.0) for r in since)
+    s = {
+        "mishchenko": server.n / max(server.n, sum(server.applied.get(r, 0) for r in since)),
+        "wu": alpha * max(0.0, allowed),
+        "wu-2": 1 / (1 + age) if 1 / (1 + age) <= allowed + 1e-5 else 0.0,
+        "cutoff": float(age <= limit),
+        "inverse": 1 / (1 + age),
+    }[rule]
+    server.applied[server.t] = server.applied.get(server.t, 0) + 1
+    server.moved[server.t] = server.moved.get(server.t, 0.0) + s / server.n
+    return s * message.g
 
 
 CORRECTIONS: dict[str, Callable[..., Vector]] = {
@@ -87,7 +111,7 @@ CORRECTIONS: dict[str, Callable[..., Vector]] = {
     "dc-asgd-a": compensated_adaptively,
     "dasgd-is": importance,
     "gap-aware": gap_aware,
-    "delay-adaptive": by_age,
+    "delay-adaptive": by_delay,
     "delayed-nesterov": plain,
 }
 
