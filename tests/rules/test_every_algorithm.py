@@ -40,14 +40,22 @@ NOT_SYNCHRONOUS: dict[str, str] = {
     "sdm-asgd": "damps what is not trend, late or not",
     "pc-asgd/damping=0.2": "damps what is not trend, late or not",
     "dc-s3gd": "compensates the gradient for mixing, late or not",
-    "adaptive-braking": "has a momentum of its own",
     "cdmsgd": "has a momentum of its own",
 }
 NOT_RENAMED: dict[str, str] = {}  # agents differ by their numbers
 LEARNING_RATES: dict[str, float] = {}  # for rules that are unstable at 0.3
 
 # Rules with a server, which must have a link with every agent.
-SERVED = ("asgd", "dc-asgd-c", "dc-asgd-a", "dasgd-is", "gap-aware", "delay-adaptive", "delayed-nesterov")
+SERVED = (
+    "asgd",
+    "dc-asgd-c",
+    "dc-asgd-a",
+    "dasgd-is",
+    "gap-aware",
+    "delay-adaptive",
+    "delayed-nesterov",
+    "adaptive-braking",
+)
 NOT_SYNCHRONOUS |= dict.fromkeys(SERVED, "workers take the server's model a step later")
 NOT_RENAMED |= dict.fromkeys(SERVED, "the server is chosen by its number")
 # The first gradients have a small mean square, hence much curvature; momentum makes ten steps of one.

@@ -1,4 +1,4 @@
-"""Peers that change the direction: CDMSGD, Adaptive Braking and DC-S3GD against the slow truth of oracle_peers.py."""
+"""Peers that change the direction: CDMSGD and DC-S3GD against the slow truth of oracle_peers.py."""
 
 from functools import partial
 
@@ -46,24 +46,6 @@ def test_cdmsgd_has_the_momentum_of_the_local_optimiser(world):
     torch.testing.assert_close(path, world.path(gm.algorithm("sync"), momentum=0.7), rtol=1e-10, atol=1e-12)
 
 
-# ---- Adaptive Braking
-
-
-@always
-@given(worlds(d=st.just(5)), st.sampled_from([0.5, 0.9]), st.sampled_from([0.0, 0.5, 2.0]), st.booleans())
-def test_adaptive_braking_scales_the_gradient_by_its_alignment(world, mu, rho, by_tensor):
-    algorithm = gm.algorithm("adaptive-braking", mu=mu, rho=rho, granularity="tensor" if by_tensor else "model")
-    rule = slow.AdaptiveBraking(mu, rho, [2, 1, 2] if by_tensor else None)
-    assert_same_path(world.path(algorithm, segments=(2, 1, 2)), world.truth(rule))
-
-
-@few
-@given(worlds(), st.sampled_from([0.5, 0.9]))
-def test_adaptive_braking_that_does_not_brake_is_d_asgd_with_momentum(world, mu):
-    path = world.path(gm.algorithm("adaptive-braking", mu=mu, rho=0))
-    torch.testing.assert_close(path, world.path(gm.algorithm("d-asgd"), momentum=mu), rtol=1e-12, atol=1e-12)
-
-
 # ---- DC-S3GD
 
 
@@ -104,7 +86,7 @@ def test_dc_s3gd_warns_of_an_unstable_network():
 
 # ---- all of them
 
-ROWS = ["cdmsgd", "cdmsgd/look_ahead=true", "adaptive-braking", "adaptive-braking/granularity=tensor", "dc-s3gd"]
+ROWS = ["cdmsgd", "cdmsgd/look_ahead=true", "dc-s3gd"]
 
 
 @pytest.mark.parametrize("text", [*ROWS, *(f"{name}/gradient_at=mixed" for name in ("cdmsgd", "dc-s3gd"))])
@@ -120,7 +102,7 @@ def test_one_agents_row_alone_gives_that_row_of_states_and_memory(text, world):
                 torch.testing.assert_close(update.state[name], expected[i : i + 1], rtol=1e-11, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["cdmsgd", "adaptive-braking"])
+@pytest.mark.parametrize("name", ["cdmsgd"])
 @pytest.mark.parametrize("local", [{"momentum": 0.9}, {"weight_decay": 0.1}], ids=str)
 def test_rules_with_a_momentum_of_their_own_refuse_another(name, local):
     with pytest.raises(gm.UserError, match=f"{name} has a momentum of its own"):
@@ -132,9 +114,6 @@ def test_rules_with_a_momentum_of_their_own_refuse_another(name, local):
     [
         ("cdmsgd/mu=1", "mu must lie in"),
         ("cdmsgd/look_ahead=true/gradient_at=mixed", "drop one of them"),
-        ("adaptive-braking/mu=-0.1", "mu must lie in"),
-        ("adaptive-braking/rho=-1", "rho must be 0 or more"),
-        ("adaptive-braking/granularity=layer", "choose one of: model, tensor"),
         ("dc-s3gd/lam0=-1", "lam0 must be 0 or more"),
         ("dc-s3gd/gain=0", "gain must be positive"),
     ],

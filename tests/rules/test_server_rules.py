@@ -78,6 +78,8 @@ RULES = [
     ("delay-adaptive", {"rule": "inverse"}),
     ("delay-adaptive", {"rule": "cutoff", "limit": 4}),
     ("delayed-nesterov", {"beta": 0.7}),
+    ("adaptive-braking", {"mu": 0.9}),
+    ("adaptive-braking", {"mu": 0.5, "rho": 0.5}),
 ]
 
 
@@ -95,6 +97,48 @@ def test_importance_sampling_knows_the_size_of_everyones_data(world, seed):
     share = np.random.default_rng(seed).uniform(0.2, 2.0, world.n)
     path = steps_of(gm.algorithm("dasgd-is", server=world.hub), world, share=torch.from_numpy(share))
     assert_same_path(path, world.slow("dasgd-is", share=share))
+
+
+@few
+@given(served(d=st.just(5)), st.sampled_from([0.5, 2.0]))
+def test_adaptive_braking_by_tensor_takes_one_alignment_of_each(world, rho):
+    rule = gm.algorithm("adaptive-braking", rho=rho, granularity="tensor", server=world.hub)
+    truth = world.slow("adaptive-braking", mu=0.9, rho=rho, lengths=[2, 1, 2])
+    assert_same_path(world.path(rule, segments=(2, 1, 2)), truth)
+
+
+@few
+@given(served(), st.sampled_from([0.5, 0.9]))
+def test_adaptive_braking_that_does_not_brake_is_asgd_with_momentum(world, mu):
+    path = world.path(gm.algorithm("adaptive-braking", mu=mu, rho=0, server=world.hub))
+    other = world.path(gm.algorithm("asgd", server_momentum=mu, server=world.hub))
+    torch.testing.assert_close(path, other, rtol=1e-12, atol=1e-12)
+
+
+@few
+@given(st.integers(0, 2**16), st.integers(1, 4), st.integers(2, 5))
+def test_adaptive_braking_is_the_published_recursion_on_gradients_of_one_delay(seed, tau, n):
+    """v = m v + (1 - rho cos(g, v)) g with the gradient of the model of 2 tau + 1 steps ago; all workers alike.
+
+    The server's own gradient is not late, so here it is zero.
+    """
+    delay, net = 2 * tau + 1, gm.network(f"star:{n}", tau)
+    rng = np.random.default_rng(seed)
+    H, start = np.diag(rng.uniform(0.3, 1.0, 3)), rng.standard_normal(3)
+
+    def gradient(x, t):
+        g = np.asarray(x) @ H * n / (n - 1)
+        g[0] = 0
+        return g
+
+    path = gm.trajectory("adaptive-braking", net, gradient, start, lr=0.02, steps=40)
+    w, v = [start], np.zeros(3)
+    for t in range(40):
+        g = H @ w[max(t - delay, 0)] if t >= tau else np.zeros(3)  # the first gradients come after tau steps
+        c = g @ v / max(np.linalg.norm(g) * np.linalg.norm(v), 1e-12)
+        v = 0.9 * v + (1 - 2.0 * c) * g
+        w.append(w[-1] - 0.02 * v)
+        np.testing.assert_allclose(path[t + 1, 0], w[-1], rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["asgd", "delay-adaptive"])
@@ -270,6 +314,10 @@ def test_a_server_must_reach_everyone(graph, text, words):
         ("delay-adaptive/limit=-1", "limit must be 0 or more, got -1"),
         ("delay-adaptive/rule=never", "rule"),
         ("delayed-nesterov/beta=1.5", r"beta must lie in \[0, 1\), got 1.5"),
+        ("adaptive-braking/mu=-0.1", "mu must lie in"),
+        ("adaptive-braking/rho=-1", "rho must be 0 or more"),
+        ("adaptive-braking/granularity=layer", "choose one of: model, tensor"),
+        ("adaptive-braking/server_momentum=0.9", "momentum of its own, got server_momentum 0.9; use mu"),
         ("delayed-nesterov/server_momentum=0.9", "momentum of its own, got server_momentum 0.9; use beta"),
     ],
 )
@@ -281,7 +329,7 @@ def test_values_out_of_range_are_refused(text, words):
 
 @pytest.mark.parametrize("local", [{"momentum": 0.9}, {"weight_decay": 0.1}], ids=str)
 def test_agents_have_no_optimiser_of_their_own(local):
-    for rule in map(gm.algorithm, ("asgd", "dc-asgd-a", "delayed-nesterov")):
+    for rule in map(gm.algorithm, ("asgd", "dc-asgd-a", "delayed-nesterov", "adaptive-braking")):
         with pytest.raises(gm.UserError, match=f"{rule.name} takes its steps at the server, so it needs plain SGD"):
             gm.trajectory(rule, gm.network("star:3"), lambda x, t: x, [1.0], steps=1, **local)
 

@@ -1,4 +1,4 @@
-"""The slow truth for SDM-ASGD, AD-PSGD, DC-S3GD, Adaptive Braking, CDMSGD, FedDelAvg, local SGD, SWIFT and DiLoCo.
+"""The slow truth for SDM-ASGD, AD-PSGD, DC-S3GD, CDMSGD, FedDelAvg, local SGD, SWIFT and DiLoCo.
 
 A rule is a function of one agent's `oracle.View`; one that remembers is an object with a memory for each agent.
 `oracle.run` moves the messages. Where agents do not send at every step, `sent_at` says what arrives.
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from oracle import TINY, Matrix, Vector, View, clip, d_asgd, dm_asgd, gain_at, mix_current, own_state, sync
+from oracle import TINY, Matrix, Vector, View, clip, dm_asgd, gain_at, mix_current, own_state, sync
 
 Noise = Callable[[int], tuple[np.ndarray, float]]  # of step t: a number for each agent, and the shared one
 
@@ -99,27 +99,6 @@ def dc_s3gd(view: View, *, lam0: float) -> Vector:
     ggD = view.g * view.g * D
     lam = lam0 * np.sqrt(np.sum(view.g**2)) / (np.sqrt(np.sum(ggD**2)) + TINY)
     return view.x + D - view.lr * (view.v + lam * ggD)
-
-
-@dataclass
-class AdaptiveBraking:
-    """V <- mu V + (1 - rho cos(g, V)) g; D-ASGD's step along V."""
-
-    mu: float
-    rho: float
-    lengths: list[int] | None = None  # of the tensors; None: one alignment for the model
-    velocity: dict[int, Vector] = field(default_factory=dict)
-
-    def __call__(self, view: View) -> Vector:
-        before, after, begin = self.velocity.get(view.i, np.zeros_like(view.x)), np.zeros_like(view.x), 0
-        for length in self.lengths or [len(view.x)]:
-            part = slice(begin, begin + length)
-            g, V = view.g[part], before[part]
-            c = float(g @ V) / max(float(np.linalg.norm(g) * np.linalg.norm(V)), TINY)
-            after[part] = self.mu * V + (1 - self.rho * c) * g
-            begin += length
-        self.velocity[view.i] = after
-        return d_asgd(replace(view, v=after))
 
 
 @dataclass

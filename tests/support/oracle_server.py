@@ -105,6 +105,28 @@ def by_delay(
     return s * message.g
 
 
+def braked(
+    server: Server,
+    w: Vector,
+    k: int,
+    message: Message,
+    *,
+    mu: float,
+    rho: float = 2.0,
+    lengths: list[int] | None = None,
+) -> Vector:
+    """c = (1 - rho cos(g, V)) g, V the velocity before the step; by tensor if their lengths are given."""
+    c, begin = np.zeros_like(message.g), 0
+    velocity = server.momentum if isinstance(server.momentum, np.ndarray) else np.zeros_like(message.g)
+    for length in lengths or [len(message.g)]:
+        part = slice(begin, begin + length)
+        g, V = message.g[part], velocity[part]
+        cosine = float(g @ V) / max(float(np.linalg.norm(g) * np.linalg.norm(V)), oracle.TINY)
+        c[part] = (1 - rho * cosine) * g
+        begin += length
+    return c
+
+
 CORRECTIONS: dict[str, Callable[..., Vector]] = {
     "asgd": plain,
     "dc-asgd-c": compensated,
@@ -113,6 +135,7 @@ CORRECTIONS: dict[str, Callable[..., Vector]] = {
     "gap-aware": gap_aware,
     "delay-adaptive": by_delay,
     "delayed-nesterov": plain,
+    "adaptive-braking": braked,
 }
 
 
@@ -173,7 +196,7 @@ def run(
         w = xs[t][server]
         pushed = [CORRECTIONS[name](me, w, k, message, **options) for k, message in arrived.items()]
         new = xs[t].copy()
-        new[server] = next_model(me, w, pushed, server_momentum, beta)
+        new[server] = next_model(me, w, pushed, options.get("mu", server_momentum), beta)
         me.moves.append(new[server] - w)
         for i in range(n):
             label = newest.get((i, server))

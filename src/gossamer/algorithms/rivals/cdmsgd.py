@@ -12,10 +12,9 @@ from typing import ClassVar
 
 import torch
 
-from gossamer.algorithms.base import Inbox, Noise, Own, Update, Weights
+from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Place, Update, Weights
 from gossamer.algorithms.options import option
 from gossamer.algorithms.registry import register
-from gossamer.algorithms.rivals.adaptive_braking import WithVelocity
 from gossamer.algorithms.steps import mix_heard
 from gossamer.errors import UserError
 from gossamer.shapes import Float, Tensor
@@ -23,22 +22,27 @@ from gossamer.shapes import Float, Tensor
 
 @register("cdmsgd")
 @dataclass(frozen=True, kw_only=True)
-class Cdmsgd(WithVelocity):
+class Cdmsgd(Algorithm):
     """CDMSGD: synchronous SGD with a momentum of the rule itself; no message is late."""
 
     origin = "published"
     waits: ClassVar[bool] = True
 
+    mu: float = option(0.9, "momentum of the rule itself")
     look_ahead: bool = option(False, "take the gradient at x + mu V, Nesterov's form (one more gradient per step)")
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        if not 0 <= self.mu < 1:
+            raise UserError(f"mu must lie in [0, 1), got {self.mu}; use for example 0.9")
         if self.look_ahead and self.gradient_at == "mixed":
             raise UserError("look_ahead and gradient_at=mixed each name a point for the gradient; drop one of them")
 
     @property
     def needs(self) -> frozenset[str]:
         return super().needs | ({"gradient"} if self.look_ahead else set())
+
+    def start(self, x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
+        return {"velocity": torch.zeros_like(x)}
 
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
         """Return W x plus the new velocity."""
@@ -52,3 +56,11 @@ class Cdmsgd(WithVelocity):
             return own.g
         assert own.evaluate is not None
         return own.evaluate.gradient(own.x + kept if self.look_ahead else mixed)
+
+    def check_local(self, *, plain: bool) -> None:
+        super().check_local(plain=plain)
+        if not plain:
+            raise UserError(
+                "cdmsgd has a momentum of its own, so it needs plain SGD as local optimiser; "
+                "set momentum and weight decay to 0, and mu in place of momentum"
+            )
