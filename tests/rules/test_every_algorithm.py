@@ -39,7 +39,7 @@ NOT_SYNCHRONOUS: dict[str, str] = {
     "diloco": "averages at every twentieth step only",
     "sdm-asgd": "damps what is not trend, late or not",
     "pc-asgd/damping=0.2": "damps what is not trend, late or not",
-    "dc-s3gd": "compensates the gradient for mixing, late or not",
+    "dc-s3gd": "averages steps one step later, and compensates the gradient",
     "cdmsgd": "has a momentum of its own",
 }
 NOT_RENAMED: dict[str, str] = {}  # agents differ by their numbers

@@ -1,6 +1,4 @@
-"""Peers that change the direction: CDMSGD and DC-S3GD against the slow truth of oracle_peers.py."""
-
-from functools import partial
+"""A peer that changes the direction: CDMSGD against the slow truth of oracle_peers.py."""
 
 import numpy as np
 import pytest
@@ -46,50 +44,12 @@ def test_cdmsgd_has_the_momentum_of_the_local_optimiser(world):
     torch.testing.assert_close(path, world.path(gm.algorithm("sync"), momentum=0.7), rtol=1e-10, atol=1e-12)
 
 
-# ---- DC-S3GD
-
-
-@always
-@given(worlds(), st.sampled_from([0.0, 0.2, 1.0]), st.sampled_from([0.0, 0.9]))
-@pytest.mark.filterwarnings("ignore::gossamer.StabilityWarning")
-def test_dc_s3gd_compensates_the_gradient_along_the_way_to_the_mean(world, lam0, momentum):
-    truth = world.truth(partial(slow.dc_s3gd, lam0=lam0), momentum=momentum)
-    assert_same_path(world.path(gm.algorithm("dc-s3gd", lam0=lam0), momentum=momentum), truth)
-
-
-@few
-@given(worlds(), st.sampled_from(["own", "mixed"]), st.sampled_from(["auto", "critical", 0.05]))
-@pytest.mark.filterwarnings("ignore::gossamer.StabilityWarning")
-def test_dc_s3gd_without_compensation_is_dm_asgd(world, gradient_at, gain):
-    path = world.path(gm.algorithm("dc-s3gd", lam0=0, gradient_at=gradient_at, gain=gain))
-    other = world.path(gm.algorithm("dm-asgd", gradient_at=gradient_at, gain=gain))
-    torch.testing.assert_close(path, other, rtol=1e-11, atol=1e-12)
-
-
-@few
-@given(worlds(kinds=("fixed",)))
-@pytest.mark.filterwarnings("ignore::gossamer.StabilityWarning")
-def test_dc_s3gds_correction_is_lam0_times_as_long_as_the_gradient(world):
-    with_it, without = gm.algorithm("dc-s3gd", lam0=0.3), gm.algorithm("dc-s3gd", lam0=0)
-    for call in calls(with_it, world):
-        plain = without.step(call.own, call.inbox, call.weights, None).x
-        correction = (call.update.x - plain).norm(dim=1) / world.lr
-        moved = (plain + world.lr * call.own.v - call.own.x).norm(dim=1) > 1e-6
-        expected = torch.where(moved, 0.3 * call.own.g.norm(dim=1), correction)
-        torch.testing.assert_close(correction, expected, rtol=1e-3, atol=1e-6)
-
-
-def test_dc_s3gd_warns_of_an_unstable_network():
-    warning = gm.algorithm("dc-s3gd", gain=2.0).check(gm.network("complete:4", 5))
-    assert warning is not None and "dc-s3gd" in warning
-
-
 # ---- all of them
 
-ROWS = ["cdmsgd", "cdmsgd/look_ahead=true", "dc-s3gd"]
+ROWS = ["cdmsgd", "cdmsgd/look_ahead=true"]
 
 
-@pytest.mark.parametrize("text", [*ROWS, *(f"{name}/gradient_at=mixed" for name in ("cdmsgd", "dc-s3gd"))])
+@pytest.mark.parametrize("text", [*ROWS, *(f"{name}/gradient_at=mixed" for name in ("cdmsgd",))])
 @few
 @given(worlds(d=st.just(4)))
 def test_one_agents_row_alone_gives_that_row_of_states_and_memory(text, world):
@@ -114,8 +74,6 @@ def test_rules_with_a_momentum_of_their_own_refuse_another(name, local):
     [
         ("cdmsgd/mu=1", "mu must lie in"),
         ("cdmsgd/look_ahead=true/gradient_at=mixed", "drop one of them"),
-        ("dc-s3gd/lam0=-1", "lam0 must be 0 or more"),
-        ("dc-s3gd/gain=0", "gain must be positive"),
     ],
 )
 def test_a_wrong_option_is_refused(text, words):

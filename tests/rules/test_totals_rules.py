@@ -1,4 +1,4 @@
-"""SGP and DGA, which send running totals, against oracle_totals.py; and what they share with the tracking rules."""
+"""SGP, DGA and DC-S3GD, which send running totals, against oracle_totals.py; what they share with tracking."""
 
 import dataclasses
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given
+from hypothesis import strategies as st
 
 import gossamer as gm
 import oracle_totals
@@ -190,3 +191,51 @@ def test_dga_compares_steps_of_the_same_time_inside_of_clusters_too(reliable_del
     )
     expected = -0.1 * torch.arange(10).double().cumsum(0)
     torch.testing.assert_close(path, expected[:, None, None].expand_as(path), rtol=0, atol=1e-12)
+
+
+# ---- DC-S3GD
+
+
+@some
+@given(st.integers(2, 6), st.integers(0, 2**16), st.sampled_from([0.0, 0.9]), st.booleans())
+def test_dc_s3gd_is_the_published_recursion_where_all_hear_all_one_step_late(n, seed, momentum, common):
+    """D_i = mean(dw(t-1)) - dw_i(t-1), the compensated gradient inside the momentum, w_i += D_i + dw_i."""
+    world, lr, lam0, steps = World(n=n, d=4, num_steps=1, seed=seed), 0.05, 0.2, 25
+    start = np.tile(world.smooth.x0[0], (n, 1)) if common else world.smooth.x0
+    rule, net = gm.algorithm("dc-s3gd", lam0=lam0), gm.network(f"complete:{n}", 0)
+    path = gm.trajectory(rule, net, world.smooth.gradient, start, lr=lr, steps=steps, momentum=momentum).numpy()
+    w, dw, m = start, start, np.zeros_like(start)  # different starts count as a step before the first
+    for t in range(steps):
+        D = dw.mean(axis=0) - dw
+        g = world.smooth.gradient(w, t)
+        bent = g * g * D
+        lam = lam0 * np.linalg.norm(g, axis=1) / (np.linalg.norm(bent, axis=1) + 1e-12)
+        m = momentum * m + g + (lam[:, None] * bent if t > 0 else 0)
+        dw = -lr * m
+        w = w + D + dw
+        np.testing.assert_allclose(path[t + 1], w, rtol=0, atol=1e-12)
+
+
+@some
+@given(worlds(kinds=("fixed",), startups=("wait",)))
+def test_dc_s3gd_without_compensation_is_dga_on_messages_one_step_later(world):
+    tau, start = world.largest, world.smooth.x0[0]
+    later = {"clusters": world._clusters, "reliable_delay": 1, **world.settings}
+    path, dga = (
+        gm.trajectory(rule, net, world.smooth.gradient, start, lr=world.lr, steps=world.num_steps, momentum=0.5)
+        for rule, net in [("dc-s3gd/lam0=0", world.network), ("dga", gm.network(world._graph, tau + 1, **later))]
+    )
+    torch.testing.assert_close(path, dga, rtol=0, atol=1e-12)
+
+
+def test_dc_s3gds_compensation_is_lam0_times_as_long_as_the_gradient():
+    world = World(n=5, d=3, num_steps=12, largest=0)
+    for call in calls(gm.algorithm("dc-s3gd", lam0=0.3), world):
+        length = call.update.state["compensation"].norm(dim=1)
+        expected = 0.3 * call.own.g.norm(dim=1) * (call.own.t > 0)
+        torch.testing.assert_close(length, expected, rtol=1e-6, atol=1e-9)
+
+
+def test_dc_s3gd_refuses_a_negative_compensation():
+    with pytest.raises(gm.UserError, match="lam0 must be 0 or more"):
+        gm.algorithm("dc-s3gd", lam0=-1)

@@ -1,4 +1,4 @@
-"""The slow truth for SDM-ASGD, AD-PSGD, DC-S3GD, CDMSGD, FedDelAvg, local SGD, SWIFT and DiLoCo.
+"""The slow truth for SDM-ASGD, AD-PSGD, CDMSGD, FedDelAvg, local SGD, SWIFT and DiLoCo.
 
 A rule is a function of one agent's `oracle.View`; one that remembers is an object with a memory for each agent.
 `oracle.run` moves the messages. Where agents do not send at every step, `sent_at` says what arrives.
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from oracle import TINY, Matrix, Vector, View, clip, dm_asgd, gain_at, mix_current, own_state, sync
+from oracle import Matrix, Vector, View, clip, dm_asgd, mix_current, own_state, sync
 
 Noise = Callable[[int], tuple[np.ndarray, float]]  # of step t: a number for each agent, and the shared one
 
@@ -88,17 +88,6 @@ def feddelavg(view: View, *, alpha: float | str) -> Vector:
         alpha = 1 - sum(weight[k] / (1 + view.late[k].age) for k in view.late)
     mixed = clip(replace(view, v=np.zeros_like(view.v)))
     return alpha * mixed + (1 - alpha) * mean - view.lr * view.v
-
-
-def dc_s3gd(view: View, *, lam0: float) -> Vector:
-    """x + D - eta (v + lam g g D), lam = lam0 |g| / |g g D|."""
-    D = clip(replace(view, v=np.zeros_like(view.v))) - view.x
-    for k, message in view.late.items():
-        kappa = gain_at(message.age, view.momentum)
-        D = D + kappa * view.w_row[k] * (message.x - own_state(view, message.step))
-    ggD = view.g * view.g * D
-    lam = lam0 * np.sqrt(np.sum(view.g**2)) / (np.sqrt(np.sum(ggD**2)) + TINY)
-    return view.x + D - view.lr * (view.v + lam * ggD)
 
 
 @dataclass

@@ -119,6 +119,32 @@ def dga(setting: Setting) -> np.ndarray:
     return np.array(path)
 
 
+def dc_s3gd(setting: Setting, lam0: float = 0.2) -> np.ndarray:
+    """x' = x + D + Delta, Delta = -eta m, m <- mu m + g + wd x + lam g g D, lam = lam0 |g| / |g g D|.
+
+    D(t) = C(t) - C(t-1), C_i = c sum_j w_ij (U_j(s_ij) - U_i(s_ij)), U(s) = x(0) + the sum of Delta before s.
+    """
+    c = 1 / (1 - min(0.0, float(np.linalg.eigvalsh(setting.W).min())))
+    path, totals, m, correction = [setting.x0], [setting.x0], None, np.zeros_like(setting.x0)
+    for t, _, now, _ in setting.messages():
+        g = setting.gradient(path[t], t)
+        next_correction, compensated = np.zeros_like(g), g + setting.weight_decay * path[t]
+        for i in range(setting.n):
+            for j in range(setting.n):
+                if (i, j) in now:
+                    then = totals[max(now[i, j], 0)]
+                    next_correction[i] += c * setting.W[i, j] * (then[j] - then[i])
+        D, correction = next_correction - correction, next_correction
+        for i in range(setting.n):
+            ggD = g[i] * g[i] * D[i]
+            lam = lam0 * np.linalg.norm(g[i]) / (np.linalg.norm(ggD) + oracle.TINY)
+            compensated[i] += lam * ggD if t > 0 else 0
+        m = compensated if m is None else setting.momentum * m + compensated
+        totals.append(totals[-1] - setting.lr(t) * m)
+        path.append(path[t] + D - setting.lr(t) * m)
+    return np.array(path)
+
+
 def mix_matched(i: int, t: int, parts: list[Matrix], now: Held, clip_row: Matrix, W: Matrix, kappa: Kappa) -> Matrix:
     """sum_{j in R} w~_ij m_j(t) + sum_{k not in R} kappa(tau) w_ik (m_k(s) - m_i(s))."""
     mixed = clip_row[i] * parts[t][i]
@@ -176,4 +202,4 @@ def r_fast(setting: Setting, descends: str = "kept") -> np.ndarray:
     return np.array(path)
 
 
-RULES = {"sgp": sgp, "dga": dga, "dsgt": dsgt, "r-fast": r_fast}
+RULES = {"sgp": sgp, "dga": dga, "dc-s3gd": dc_s3gd, "dsgt": dsgt, "r-fast": r_fast}

@@ -1,13 +1,18 @@
-"""DC-S3GD (Rigazzi 2019), on a graph: matched differences, and a gradient compensated for the move of mixing.
+"""DC-S3GD (Rigazzi 2019) on DGA's totals: replaced steps, and gradients compensated for the replacement.
 
-    D_i   = sum_{j in R} w~_ij x_j(t) - x_i(t)
-            + sum_{k in R^c} kappa(tau_ik) w_ik (x_k(t - tau_ik) - x_i(t - tau_ik))
-    lam_i = lam0 |g_i| / (|g_i * g_i * D_i| + tiny)
-    x_i(t+1) = x_i + D_i - eta (v_i + lam_i g_i * g_i * D_i)
+    u_i(t)   = x_i(0) + sum_{s <= t} Delta_i(s)                       the agent's own steps alone
+    C_i(t)   = sum_j c w_ij (u_j(s_ij - 1) - u_i(s_ij - 1))           over all messages held
+    D_i(t)   = C_i(t) - C_i(t-1)
+    lam_i    = lam0 |g_i| / (|g_i * g_i * D_i| + tiny)
+    Delta_i  = - eta v(g_i + lam_i g_i * g_i * D_i)                   v the direction of SGD with momentum
+    x_i(t+1) = x_i(t) + D_i(t) + Delta_i(t)
 
-D_i is the move of agent i by mixing with matched differences (matched.py). g*g approximates the curvature, so the
-gradient at x_i is extrapolated to x_i + D_i. lam_i makes the correction lam0 times as long as the gradient. lam0 = 0 is
-DM-ASGD.
+A step depends on the messages of its own time, so a message of step s holds the steps before s. With all links current
+and equal weights D_i(t) = mean_j Delta_j(t-1) - Delta_i(t-1): the publication, whose all-reduce is one step late. c is
+DGA's (dga.py), and lam0 = 0 is DGA on messages one step later. g*g approximates the curvature. lam_i makes the
+compensation lam0 times as long as the gradient.
+
+Momentum is linear: v(g + b) = v(g) + B with B <- mu B + b, so the rule keeps B alone.
 """
 
 import math
@@ -15,38 +20,52 @@ from dataclasses import dataclass
 
 import torch
 
-from gossamer.algorithms.base import Inbox, Noise, Own, Update, Weights
-from gossamer.algorithms.matched import Matched
+from gossamer.algorithms.base import Inbox, Noise, Own, Place, Update, Weights
 from gossamer.algorithms.options import option
 from gossamer.algorithms.registry import register
-from gossamer.algorithms.steps import mix_reliable
+from gossamer.algorithms.rivals.dga import Dga
 from gossamer.errors import UserError
+from gossamer.shapes import Float, Tensor
 
 TINY = 1e-12  # in consensus D is rounding error, which must not be amplified
 
 
 @register("dc-s3gd")
 @dataclass(frozen=True, kw_only=True)
-class DcS3gd(Matched):
-    """DC-S3GD: matched differences, with a gradient compensated for them."""
+class DcS3gd(Dga):
+    """DC-S3GD: delayed averaging of steps, with gradients compensated for it."""
 
     origin = "adapted"
+    revision = 2
 
-    lam0: float = option(0.2, "length of the compensation over the length of the gradient; 0 is dm-asgd")
+    lam0: float = option(0.2, "length of the compensation over the length of the gradient; 0 is dga, one step later")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.lam0 < math.inf:
             raise UserError(f"lam0 must be 0 or more and finite, got {self.lam0}; use for example 0.2")
 
+    def start(self, x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
+        return {**super().start(x, place), "compensation": torch.zeros_like(x)}
+
+    def send(self, own: Own) -> dict[str, Float[Tensor, "a _"]]:
+        """Return the steps before this one, which depends on the messages of now."""
+        return {"steps": own.state["steps"]}
+
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
-        """Return x + D minus eta times the compensated direction."""
-        x, g, v = mix_reliable(own, inbox, weights), own.g, own.v
-        if self.gradient_at == "mixed":
-            assert own.evaluate is not None
-            g = v = own.evaluate.gradient(x)
-        self.add_differences(x, own, inbox, "x")
-        curved = g.square() * (x - own.x)
+        """Return x + D + Delta."""
+        correction = self.correction(own, inbox, weights)
+        moved = (own.state["steps"] + correction - own.x).to(own.x.dtype)
+        compensation = own.momentum * own.state["compensation"]
+        if own.t > 0:  # nothing is exchanged before the first step
+            compensation += self._compensate(own.g, moved)
+        steps = own.state["steps"].sub(own.v + compensation, alpha=own.lr)
+        x = (steps + correction).to(own.x.dtype)
+        return Update(x, state={"steps": steps, "compensation": compensation})
+
+    def _compensate(self, g: Float[Tensor, "a d"], moved: Float[Tensor, "a d"]) -> Float[Tensor, "a d"]:
+        """Return lam g*g*D."""
+        curved = g.square() * moved
         length = torch.linalg.vector_norm(curved, dim=1)
         lam = self.lam0 * torch.linalg.vector_norm(g, dim=1) / (length + TINY)
-        return Update(x.sub_(v + lam[:, None] * curved, alpha=own.lr))
+        return lam[:, None] * curved

@@ -55,14 +55,19 @@ class Dga(Algorithm):
 
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
         """Return the agent's own steps, corrected by those of its neighbours."""
-        assert own.place is not None
         steps = own.sent["steps"]
-        shares = own.place.among(_shares(own.place.network, own.x.device))
-        x = steps + heard_total(inbox, weights, shares, "steps")
-        x -= _held(shares, weights.fresh) * inbox.own["steps"]
-        for late in inbox.late:
-            x -= _held(shares, late.weights) * late.own["steps"]
+        x = steps + self.correction(own, inbox, weights)
         return Update(x.to(own.x.dtype), state={"steps": steps})
+
+    def correction(self, own: Own, inbox: Inbox, weights: Weights) -> Float[Tensor, "a d"]:
+        """Return sum_j c w_ij (u_j(s_ij) - u_i(s_ij)) over all messages held, in float64."""
+        assert own.place is not None
+        shares = own.place.among(_shares(own.place.network, own.x.device))
+        total = heard_total(inbox, weights, shares, "steps")
+        total -= _held(shares, weights.fresh) * inbox.own["steps"]
+        for late in inbox.late:
+            total -= _held(shares, late.weights) * late.own["steps"]
+        return total
 
 
 def _held(shares: Float[Tensor, "a n"], weights: Float[Tensor, "a n"]) -> Float[Tensor, "a 1"]:
