@@ -164,11 +164,66 @@ def reliable_links(world):
 
 
 @always
+@given(worlds(), st.integers(0, 6))
+def test_ad_psgd_exchanges_half_of_a_matched_difference(world, steps):
+    links, noise = world.network.links.numpy(), lambda t: noise_of(world.seed, t, world.n)
+    losses = {0.0: 0, 0.4: 16}[world.network.loss]  # 0.4^16 < 1e-6
+    auto = world.network.delay.largest + losses + 1
+    if (steps or auto) == 1:
+        steps = 2  # in a round of one step the partner's turn may be yet to come
+    rule = slow.AdPsgd(links, reliable_links(world), noise, steps or auto)
+    assert_same_path(world.path(gm.algorithm("ad-psgd", exchange_steps=steps)), world.truth(rule))
+
+
+@always
+@given(worlds(), st.sampled_from([None, "uniform:0,4", "geometric:0.6", "gilbert:0.2,0.5,3"]), st.integers(0, 3))
+def test_ad_psgds_mean_moves_by_gradients_alone(world, delay, reliable_delay):
+    """On any graph, whatever is late, and under the losses of these runs."""
+    network = world.network
+    if delay is not None:
+        loss, more = network.loss, {"reliable_delay": reliable_delay, **world.settings}
+        network = gm.network(world._graph, delay, clusters=world._clusters, loss=loss, **more)
+    means = []
+
+    def gradient(x, t):
+        g = world.smooth.gradient(x, t)
+        means.append(g.mean(axis=0))
+        return g
+
+    steps = 60
+    path = gm.trajectory("ad-psgd", network, gradient, world.smooth.x0, lr=0.1, steps=steps, seed=world.seed)
+    expected = world.smooth.x0.mean(axis=0) - 0.1 * np.cumsum(means, axis=0)
+    np.testing.assert_allclose(path[1:].mean(dim=1).numpy(), expected, rtol=0, atol=1e-12)
+
+
+@few
+@given(st.integers(2, 7), st.integers(0, 2**16))
+def test_ad_psgd_without_delay_is_pairwise_averaging_as_published(n, seed):
+    """x_i = x_j = (x_i + x_j) / 2, then -eta g at the model before averaging."""
+    world, net = World(n=n, d=3, num_steps=1, seed=seed), gm.network(f"complete:{n}", 0)
+    path = gm.trajectory("ad-psgd", net, world.smooth.gradient, world.smooth.x0, lr=0.1, steps=15, seed=seed).numpy()
+    for t in range(15):
+        x = path[t].copy()
+        for i, k in slow.greedy_pairs(net.links.numpy(), noise_of(seed, t, n)[1]).items():
+            x[i] = (path[t][i] + path[t][k]) / 2
+        np.testing.assert_allclose(path[t + 1], x - 0.1 * world.smooth.gradient(path[t], t), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("graph", ["clusters:3,3", "ring:5", "complete:6"])
+@pytest.mark.parametrize("delay", [1, 5, "uniform:0,6"])
+def test_ad_psgd_brings_agents_together_over_late_links(graph, delay):
+    net = gm.network(graph, delay)
+    x0 = np.random.default_rng(0).standard_normal((net.num_agents, 3))
+    path = gm.trajectory("ad-psgd", net, lambda x, t: 0 * x, x0, steps=400)
+    assert path[-1].std(dim=0).max() < 1e-3 * path[0].std(dim=0).min()
+
+
+@always
 @given(worlds())
-def test_ad_psgd_averages_with_one_peer(world):
+def test_one_sided_ad_psgd_averages_with_one_peer(world):
     links = world.network.links.numpy()
-    rule = slow.AdPsgd(links, reliable_links(world), lambda t: noise_of(world.seed, t, world.n))
-    assert_same_path(world.path(gm.algorithm("ad-psgd")), world.truth(rule))
+    rule = slow.OneSidedAdPsgd(links, reliable_links(world), lambda t: noise_of(world.seed, t, world.n))
+    assert_same_path(world.path(gm.algorithm("ad-psgd", exchange="one-sided")), world.truth(rule))
 
 
 @some
@@ -199,12 +254,14 @@ def test_without_late_links_pairs_conserve_the_mean():
 
 
 def test_every_neighbour_is_met_about_equally_often():
-    """On three agents, two of them reliable: agent 0 meets its late neighbour in half of the steps."""
+    """One-sided, on three agents, two of them reliable: agent 0 meets its late neighbour in half of the steps."""
     net = gm.network("complete:3", 1, clusters=[[0, 1], [2]], startup="full")
     x0 = np.array([[0.0], [1.0], [10.0]])
 
     def met(seed):
-        return float(gm.trajectory("ad-psgd", net, lambda x, t: 0 * x, x0, steps=1, seed=seed)[1, 0, 0])
+        return float(
+            gm.trajectory("ad-psgd/exchange=one-sided", net, lambda x, t: 0 * x, x0, steps=1, seed=seed)[1, 0, 0]
+        )
 
     ends = [met(seed) for seed in range(200)]
     assert set(ends) == {0.5, 5.0}

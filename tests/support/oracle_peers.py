@@ -123,31 +123,59 @@ class Cdmsgd:
         return sync(replace(view, v=np.zeros_like(view.v))) + self.velocity[view.i]
 
 
+def greedy_pairs(links: Matrix, chance: float) -> dict[int, int]:
+    """Greedy matching over the links in random order."""
+    n = len(links)
+    edges = [(i, k) for i in range(n) for k in range(i + 1, n) if links[i, k]]
+    shuffled = np.random.default_rng(int(chance * 2**53)).permutation(len(edges))
+    paired: dict[int, int] = {}
+    for number in shuffled.tolist():
+        i, k = edges[number]
+        if i not in paired and k not in paired:
+            paired[i], paired[k] = k, i
+    return paired
+
+
 @dataclass
 class AdPsgd:
+    """Half of the difference to the partner; at a round's end half of that of the round's beginning; -eta v."""
+
+    links: Matrix
+    instant: Matrix  # links that are never late nor lossy in either direction
+    noise: Noise
+    steps: int  # of a round
+    begun: dict[tuple[int, int], Vector] = field(default_factory=dict)  # (agent, round) -> state at its beginning
+
+    def __call__(self, view: View) -> Vector:
+        i, (number, place) = view.i, divmod(view.t, self.steps)
+        if place == 0:
+            self.begun[i, number] = view.x
+        new = view.x - view.lr * view.v
+        partner = greedy_pairs(self.instant, self.noise(view.t)[1]).get(i)
+        if partner in view.fresh:
+            new = new + (view.fresh[partner] - view.x) / 2
+        if place == self.steps - 1:
+            beginning = number * self.steps
+            partner = greedy_pairs(self.links & ~self.instant, self.noise(beginning)[1]).get(i)
+            held = dict.fromkeys(view.fresh, view.t) | {k: max(late.step, 0) for k, late in view.late.items()}
+            if held.get(partner, -1) >= beginning:
+                new = new + (self.begun[partner, number] - self.begun[i, number]) / 2
+        return new
+
+
+@dataclass
+class OneSidedAdPsgd:
     """Half of oneself and half of one peer, then -eta v."""
 
     links: Matrix
     reliable: Matrix  # links that are never late nor lossy in either direction
     noise: Noise
 
-    def partners(self, t: int) -> dict[int, int]:
-        """Greedy matching over the reliable links in random order."""
-        n, chance = len(self.links), self.noise(t)[1]
-        edges = [(i, k) for i in range(n) for k in range(i + 1, n) if self.reliable[i, k]]
-        shuffled = np.random.default_rng(int(chance * 2**53)).permutation(len(edges))
-        paired: dict[int, int] = {}
-        for number in shuffled.tolist():
-            i, k = edges[number]
-            if i not in paired and k not in paired:
-                paired[i], paired[k] = k, i
-        return paired
-
     def __call__(self, view: View) -> Vector:
         models = view.fresh | {k: message.x for k, message in view.late.items()}
         others = [k for k in sorted(models) if not self.reliable[view.i, k]]
         chance, degree = float(self.noise(view.t)[0][view.i]), int(self.links[view.i].sum())
-        peer = self.partners(view.t).get(view.i)
+        peer = greedy_pairs(self.reliable, self.noise(view.t)[1]).get(view.i)
         for place, k in enumerate(others):
             if place / degree <= chance < (place + 1) / degree:
                 peer = k

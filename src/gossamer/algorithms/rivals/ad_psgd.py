@@ -1,13 +1,22 @@
 """AD-PSGD (Lian et al. 2018), adapted to late links: random pairs of agents average their states.
 
-    x_i(t+1) = (x_i(t) + x_p(t)) / 2 - eta v_i(t)          p = the partner of i in a random matching
-    x_i(t+1) = (x_i(t) + x_k(t - tau)) / 2 - eta v_i(t)    with probability 1/degree for each unreliable neighbour k
-    x_i(t+1) = x_i(t) - eta v_i(t)                         without a partner
+    x_i(t+1) = x_i(t) + (x_p(t) - x_i(t)) / 2 [+ (x_q(s) - x_i(s)) / 2] - eta v_i(t)
 
-Matchings use the reliable links, which are never late or lossy, and a random number that all agents share: links come
-in random order, and a link joins the matching if both ends are free. A random number of its own decides whether an
-agent averages with a message of an unreliable neighbour instead. Its partner does not know and averages anyway, so the
-mean of all agents is not conserved.
+p is the partner of i in this step's matching of the instant links, which are never late nor lossy. q is its partner in
+this round's matching of the other links. A round lasts P steps, one more than the oldest message can be old. It begins
+at step s with a new matching, and the bracket is added at its last step.
+
+The two ends of an exchange add opposite amounts in the same step, so the mean of all agents moves by gradients alone.
+Neither end asks the other:
+
+* All agents draw the same matchings, from a number that they share at each step. They keep that of step s.
+* In the whole round an agent sends x(s), with the number of the round. Any message of the round will do, so it does
+  not matter which ones are overtaken or lost.
+* At the end of the round either end holds a message of the round from the other, because none is older than P - 1. An
+  end that holds none leaves the exchange out; that needs P losses in a row, or agents without a common clock.
+
+exchange=one-sided has no rounds: with probability 1/degree for each other neighbour k, an agent averages with the
+newest x_k that it holds, and k does not know. It does not conserve the mean.
 """
 
 import dataclasses
@@ -17,41 +26,103 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Update, Weights
+from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Place, Update, Weights
+from gossamer.algorithms.options import option
 from gossamer.algorithms.registry import register
 from gossamer.algorithms.steps import mix_heard
+from gossamer.errors import UserError
 from gossamer.network import Network
+from gossamer.network.delay import steps_until_negligible
 from gossamer.shapes import Bool, Float, Int, Tensor
+
+NO_ROUND = -1.0  # an agent that has not begun a round yet
 
 
 @register("ad-psgd")
 @dataclass(frozen=True, kw_only=True)
 class AdPsgd(Algorithm):
-    """AD-PSGD: random pairs of agents average; late messages are averaged one-sidedly."""
+    """AD-PSGD: random pairs of agents average; over late links both ends add half of a matched difference."""
 
     origin = "adapted"
+    revision = 2
+
+    exchange: str = option(
+        "symmetric",
+        "over late links: symmetric = both ends add half of the same difference, one-sided = one end averages with a "
+        "late model",
+        choices=("symmetric", "one-sided"),
+    )
+    exchange_steps: int = option(
+        0, "P, steps of a symmetric exchange over late links; 0 = one more than the oldest message can be old"
+    )
+
+    def __post_init__(self) -> None:
+        if self.exchange_steps < 0:
+            raise UserError(f"exchange_steps must be 0 or more, got {self.exchange_steps}; use 0 for the default")
+
+    @property
+    def message(self) -> tuple[str, ...]:
+        """The state of now, for instant links; that of the beginning of the round, and the round's number."""
+        return ("x", "met", "round") if self.exchange == "symmetric" else ("x",)
+
+    @property
+    def message_across(self) -> tuple[str, ...]:
+        return ("met", "round") if self.exchange == "symmetric" else ("x",)
+
+    @property
+    def numbers(self) -> frozenset[str]:
+        return frozenset({"round"} if self.exchange == "symmetric" else ())
 
     @property
     def draws(self) -> bool:
         return True
 
+    def start(self, x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
+        """Keep the state at the beginning of the round, and the number that its matching is drawn with."""
+        if self.exchange == "one-sided":
+            return {}
+        return {"met": x.clone(), "chance": torch.full_like(x[:, :1], NO_ROUND, dtype=torch.float64)}
+
+    def send(self, own: Own) -> dict[str, Float[Tensor, "a _"]]:
+        if self.exchange == "one-sided":
+            return {}
+        assert own.place is not None
+        steps = self._steps(own.place.network)
+        number = torch.full_like(own.x[:, :1], own.t // steps)
+        if own.t % steps == 0:
+            return {"met": own.x, "round": number}
+        return {"met": own.state["met"], "round": torch.where(own.state["chance"] < 0, NO_ROUND, number)}
+
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
-        """Return the mean with at most one peer, minus eta v."""
+        """Average with the partner of this step, and at the end of a round with that of the round."""
         assert own.place is not None and noise is not None
-        agents, network = own.place.agents, own.place.network
-        unreliable, degree = _links(network, own.x.device)
-        held = weights.fresh != 0
-        for late in inbox.late:
-            held = held | (late.weights != 0)
-        taken = _numbered(held & own.place.among(unreliable), noise.agent, degree[agents])
-        pairs = own.place.among(matching(network, noise.network).to(own.x.device))
-        peer = taken | (pairs & held & ~taken.any(dim=1, keepdim=True))
-        return Update(self.descend(own, mix_heard(own, *_half_from(peer, inbox, weights))))
+        if self.exchange == "one-sided":
+            return Update(self.descend(own, _one_sided(own, inbox, weights, noise)))
+        network, device = own.place.network, own.x.device
+        pairs = own.place.among(matching(network, noise.network).to(device)) & (weights.fresh != 0)
+        x = own.x + _half_difference(pairs, inbox.fresh, own.x)
+        steps, chance = self._steps(network), own.state["chance"]
+        if own.t % steps == 0:
+            chance = torch.full_like(chance, noise.network)
+        if (own.t + 1) % steps == 0 and float(chance[0, 0]) >= 0:
+            pairs = own.place.among(matching(network, float(chance[0, 0]), late=True).to(device))
+            for held, message in (
+                (weights.fresh, inbox.message),
+                *((late.weights, late.message) for late in inbox.late),
+            ):
+                of_round = pairs & (held != 0) & (own.t // steps == message["round"].T)
+                x += _half_difference(of_round, message["met"], own.sent["met"])
+        return Update(self.descend(own, x), state={"met": own.sent["met"], "chance": chance})
+
+    def _steps(self, network: Network) -> int:
+        """Return P."""
+        losses = steps_until_negligible(network.loss) if network.loss > 0 else 0
+        return self.exchange_steps or max(network.delay.largest, network.reliable_delay) + losses + 1
 
 
-def matching(network: Network, chance: float) -> Bool[Tensor, "n n"]:
-    """Return a random maximal matching on the reliable links."""
-    pairs = _reliable_pairs(network)
+def matching(network: Network, chance: float, *, late: bool = False) -> Bool[Tensor, "n n"]:
+    """Return a random maximal matching on the instant links, or on the others."""
+    pairs = _pairs(network, late)
     order = np.random.default_rng(int(chance * 2**53)).permutation(len(pairs))  # uses all 53 bits of chance
     partner: dict[int, int] = {}
     for i, k in (pairs[number] for number in order.tolist()):
@@ -60,6 +131,52 @@ def matching(network: Network, chance: float) -> Bool[Tensor, "n n"]:
     paired = torch.zeros_like(network.links)
     paired[list(partner), list(partner.values())] = True
     return paired
+
+
+def _half_difference(
+    pairs: Bool[Tensor, "a n"], theirs: Float[Tensor, "n d"], own: Float[Tensor, "a d"]
+) -> Float[Tensor, "a d"]:
+    """Return half of the partner's value minus the own one, and zero without a partner."""
+    half = pairs.to(own.dtype) / 2
+    difference: Tensor = half @ theirs - half.sum(dim=1, keepdim=True) * own
+    return difference
+
+
+@functools.lru_cache(maxsize=8)
+def _pairs(network: Network, late: bool) -> list[tuple[int, int]]:
+    instant = _instant(network)
+    links = network.links & ~instant if late else instant
+    return [(i, k) for i, k in links.triu().nonzero().tolist()]
+
+
+def _instant(network: Network) -> Bool[Tensor, "n n"]:
+    """Return the links on which the messages of both directions arrive in the step in which they are sent."""
+    return _reliable(network) & (network.reliable_delay == 0)
+
+
+def _reliable(network: Network) -> Bool[Tensor, "n n"]:
+    """Return the links on which both directions are always current."""
+    never_late = network.delay.largest <= network.reliable_delay
+    reliable = network.links if never_late else network.links & ~network.late_links
+    reliable = reliable & network.spared if network.loss else reliable
+    return reliable & reliable.T
+
+
+# ---- one-sided
+
+
+def _one_sided(own: Own, inbox: Inbox, weights: Weights, noise: Noise) -> Float[Tensor, "a d"]:
+    """Return the mean with at most one peer."""
+    assert own.place is not None
+    network, device = own.place.network, own.x.device
+    held = weights.fresh != 0
+    for late in inbox.late:
+        held = held | (late.weights != 0)
+    unreliable, degree = (network.links & ~_instant(network)).to(device), network.degree.to(device)
+    taken = _numbered(held & own.place.among(unreliable), noise.agent, degree[own.place.agents])
+    pairs = own.place.among(matching(network, noise.network).to(device))
+    peer = taken | (pairs & held & ~taken.any(dim=1, keepdim=True))
+    return mix_heard(own, *_half_from(peer, inbox, weights))
 
 
 def _numbered(held: Bool[Tensor, "a n"], chance: Float[Tensor, " a"], degree: Int[Tensor, " a"]) -> Bool[Tensor, "a n"]:
@@ -77,22 +194,3 @@ def _half_from(peer: Bool[Tensor, "a n"], inbox: Inbox, weights: Weights) -> tup
         weights, own=1 - half.sum(dim=1), fresh=half * (weights.fresh != 0), mass=torch.ones_like(weights.mass)
     )
     return dataclasses.replace(inbox, late=late), pairwise
-
-
-def _reliable(network: Network) -> Bool[Tensor, "n n"]:
-    """Return the links on which both directions are always current."""
-    never_late = network.delay.largest <= network.reliable_delay
-    reliable = network.links if never_late else network.links & ~network.late_links
-    reliable = reliable & network.spared if network.loss else reliable
-    return reliable & reliable.T
-
-
-@functools.lru_cache(maxsize=8)
-def _reliable_pairs(network: Network) -> list[tuple[int, int]]:
-    return [(i, k) for i, k in _reliable(network).triu().nonzero().tolist()]
-
-
-@functools.lru_cache(maxsize=8)
-def _links(network: Network, device: torch.device) -> tuple[Bool[Tensor, "n n"], Int[Tensor, " n"]]:
-    """Return the links that can be late or lossy, and every agent's number of neighbours."""
-    return (network.links & ~_reliable(network)).to(device), network.degree.to(device)

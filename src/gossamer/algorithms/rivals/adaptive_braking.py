@@ -66,4 +66,5 @@ class AdaptiveBraking(ServerBased):
         """Return 1 - rho c of each sender, for the parameters that share one alignment."""
         lengths = torch.linalg.vector_norm(g, dim=1) * torch.linalg.vector_norm(velocity)
         alignment = (g @ velocity[0]) / lengths.clamp(min=TINY)
-        return (1 - self.rho * alignment)[None]
+        scale: Tensor = 1 - self.rho * alignment
+        return scale[None]

@@ -67,5 +67,5 @@ class DcS3gd(Dga):
         """Return lam g*g*D."""
         curved = g.square() * moved
         length = torch.linalg.vector_norm(curved, dim=1)
-        lam = self.lam0 * torch.linalg.vector_norm(g, dim=1) / (length + TINY)
+        lam: Tensor = self.lam0 * torch.linalg.vector_norm(g, dim=1) / (length + TINY)
         return lam[:, None] * curved
