@@ -69,13 +69,34 @@ class LocalSgd:
         return new
 
 
-def swift(view: View, *, every: int, influence: Vector) -> Vector:
-    """sum_j q_ij x_j - eta v at the multiples of H, q_ij = w_ij p_j over their sum."""
+def swift_coefficients(links: Matrix) -> Matrix:
+    """Agents by falling degree: an equal part of what is left for each open link and for themselves; see SWIFT's code.
+
+    Of a link's two offers the smaller holds.
+    """
+    n = len(links)
+    degree = [int(sum(row)) for row in links]
+    c: dict[tuple[int, int], float] = {}
+    for turn in sorted(set(degree), reverse=True):
+        left = [1 - sum(c.get((i, k), 0.0) for k in range(n)) for i in range(n)]
+        open_ = [[k for k in range(n) if links[i, k] and (i, k) not in c] for i in range(n)]
+        offer = [left[i] / (1 + len(open_[i])) for i in range(n)]
+        for i in range(n):
+            for k in open_[i]:
+                if turn in (degree[i], degree[k]):
+                    c[i, k] = min(offer[i], offer[k])
+    return np.array([[c.get((i, k), 0.0) for k in range(n)] for i in range(n)])
+
+
+def swift(view: View, *, every: int, influence: Vector, c: Matrix) -> Vector:
+    """x + sum_j q_ij (x_j - x) - eta v at the multiples of H, p_i q_ij = c_ij min(p_i, p_j)."""
+    new = alone(view)
     if view.t % every:
-        return alone(view)
-    models = {view.i: view.x, **view.fresh, **{k: message.x for k, message in view.late.items()}}
-    q = {j: view.w_row[j] * influence[j] for j in models}
-    return sum(q[j] * models[j] for j in models) / sum(q.values()) - view.lr * view.v
+        return new
+    for j, x in {**view.fresh, **{k: message.x for k, message in view.late.items()}}.items():
+        q = c[view.i, j] * min(influence[view.i], influence[j]) / influence[view.i]
+        new = new + q * (x - view.x)
+    return new
 
 
 def feddelavg(view: View, *, alpha: float | str) -> Vector:

@@ -1,14 +1,18 @@
 """SWIFT (Bornstein et al. 2023), wait-free: every H steps an agent averages the models it holds, by influence.
 
-    x_i(t+1) = sum_j q_ij x_j(t - tau_ij) - eta v_i(t)          if H divides t
-    x_i(t+1) = x_i(t) - eta v_i(t)                              else
-    q_ij = w_ij p_j / sum_l w_il p_l                            over i itself and all neighbours heard from
+    x_i(t+1) = x_i(t) + sum_j q_ij (x_j(t - tau_ij) - x_i(t)) - eta v_i(t)          if H divides t
+    x_i(t+1) = x_i(t) - eta v_i(t)                                                  else
+    q_ij     = c_ij min(1, p_j / p_i)                                               over all neighbours heard from
 
-p_j is the influence of agent j, the size of its data over the mean size; messages include it. Agents send at every
-step, so the averaged models are as new as the links allow. With equal influences q is the row of W; H = 1 is D-ASGD.
+p_j is the influence of agent j, the size of its data over the mean size; messages include it. p_i q_ij = p_j q_ji, so
+without delay the mean of the models weighted by p moves by the gradients weighted by p alone. c is symmetric, from the
+publication's procedure: agents divide their weight equally among themselves and their neighbours, those with more
+neighbours first; the others divide what is left (`coefficients`).
+
+Agents send at every step, so the averaged models are as new as the links allow.
 """
 
-import dataclasses
+import functools
 from dataclasses import dataclass
 
 import torch
@@ -16,8 +20,9 @@ import torch
 from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Update, Weights
 from gossamer.algorithms.options import option
 from gossamer.algorithms.registry import register
-from gossamer.algorithms.steps import mix_heard
+from gossamer.algorithms.steps import add_product
 from gossamer.errors import UserError
+from gossamer.network import Network
 from gossamer.shapes import Float, Tensor
 
 
@@ -27,6 +32,7 @@ class Swift(Algorithm):
     """SWIFT: every H steps averages the models held, weighted by the senders' data."""
 
     origin = "adapted"
+    revision = 2
 
     every: int = option(2, "H, steps between two averagings")
 
@@ -48,18 +54,35 @@ class Swift(Algorithm):
 
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
         """Return the mean of all messages held every H steps, else a local step."""
-        if own.t % self.every:
-            return Update(self.descend(own, own.x.clone()))
-        return Update(self.descend(own, mix_heard(own, *_by_influence(own, inbox, weights))))
+        x = own.x.clone()
+        if own.t % self.every == 0:
+            assert own.place is not None
+            shares = own.place.among(coefficients(own.place.network).to(x))
+            for held, message in (
+                (weights.fresh, inbox.message),
+                *((late.weights, late.message) for late in inbox.late),
+            ):
+                q = shares * (held != 0) * (message["influence"].T / own.place.share[:, None]).clamp(max=1)
+                add_product(x, q, message["x"])
+                x.addcmul_(q.sum(dim=1)[:, None], own.x, value=-1)
+        return Update(self.descend(own, x))
 
 
-def _by_influence(own: Own, inbox: Inbox, weights: Weights) -> tuple[Inbox, Weights]:
-    """Return inbox and weights, with each weight times the sender's influence; mass normalises the rows."""
-    assert own.place is not None
-    late = tuple(
-        dataclasses.replace(group, weights=group.weights * group.message["influence"].T) for group in inbox.late
-    )
-    itself, fresh = weights.own * own.place.share, weights.fresh * inbox.message["influence"].T
-    mass = itself + torch.stack([fresh, *(group.weights for group in late)]).sum(dim=(0, 2))
-    influenced = dataclasses.replace(weights, own=itself, fresh=fresh, mass=mass)
-    return dataclasses.replace(inbox, late=late), influenced
+@functools.lru_cache(maxsize=8)
+def coefficients(network: Network) -> Float[Tensor, "n n"]:
+    """Return c without its diagonal: symmetric, and every row sums to less than one.
+
+    Agents take their turns by the number of their neighbours, the largest first. In its turn an agent offers each
+    neighbour that it has no coefficient with an equal part of its weight; it keeps one part. Both ends of a link take
+    the smaller of their offers. Agents with as many neighbours take their turns together.
+    """
+    degree, count = network.degree.tolist(), network.num_agents
+    c = torch.zeros(count, count, dtype=torch.float64)
+    done = ~network.links
+    for turn in sorted(set(degree), reverse=True):
+        offers = (1 - c.sum(dim=1)) / (1 + (~done).sum(dim=1))
+        agents = torch.tensor([number == turn for number in degree])
+        now = ~done & (agents[:, None] | agents[None, :])
+        c = torch.where(now, torch.minimum(offers[:, None], offers[None, :]), c)
+        done = done | now
+    return c
