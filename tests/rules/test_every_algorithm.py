@@ -36,6 +36,7 @@ NOT_SYNCHRONOUS: dict[str, str] = {
     "ad-psgd": "averages with one neighbour at a time",
     "local-sgd": "averages at every eighth step only",
     "swift": "averages at every other step only",
+    "feddelavg": "averages at every eighth step only",
     "diloco": "averages at every twentieth step only",
     "sdm-asgd": "damps what is not trend, late or not",
     "pc-asgd/damping=0.2": "damps what is not trend, late or not",

@@ -173,16 +173,31 @@ def test_swift_averages_younger_models_than_local_sgd_and_sends_more():
 
 
 @always
-@given(worlds(), st.just("auto") | st.floats(0, 1))
-def test_feddelavg_gives_the_late_mean_its_weight(world, alpha):
-    truth = world.truth(partial(slow.feddelavg, alpha=alpha))
-    assert_same_path(world.path(gm.algorithm("feddelavg", alpha=alpha)), truth)
+@given(worlds(), st.just("auto") | st.floats(0, 1), st.integers(1, 4))
+def test_feddelavg_gives_the_late_mean_its_weight_at_synchronisations(world, alpha, every):
+    truth = world.truth(partial(slow.feddelavg, alpha=alpha, every=every))
+    assert_same_path(world.path(gm.algorithm("feddelavg", alpha=alpha, every=every)), truth)
+
+
+@few
+@given(st.integers(2, 6), st.integers(0, 2**16), st.integers(1, 5), st.integers(2, 6), st.floats(0, 1))
+def test_feddelavg_is_as_published_where_all_hear_all_with_one_delay(n, seed, delay, every, alpha):
+    """w = alpha w + (1 - alpha) wbar(t - D) at every H-th step; local steps in between."""
+    world, net = World(n=n, d=3, num_steps=1, seed=seed), gm.network(f"complete:{n}", delay)
+    rule = gm.algorithm("feddelavg", alpha=alpha, every=every)
+    path = gm.trajectory(rule, net, world.smooth.gradient, world.smooth.x0, lr=0.1, steps=20).numpy()
+    w = [world.smooth.x0]
+    for t in range(20):
+        synchronises = t % every == 0 and t >= delay
+        mixed = alpha * w[t] + (1 - alpha) * w[t - delay].mean(axis=0) if synchronises else w[t]
+        w.append(mixed - 0.1 * world.smooth.gradient(w[t], t))
+        np.testing.assert_allclose(path[t + 1], w[-1], rtol=0, atol=1e-12)
 
 
 @few
 @given(worlds())
 def test_feddelavg_that_trusts_nothing_late_is_c_asgd(world):
-    path = world.path(gm.algorithm("feddelavg", alpha=1))
+    path = world.path(gm.algorithm("feddelavg", alpha=1, every=1))
     torch.testing.assert_close(path, world.path(gm.algorithm("c-asgd")), rtol=1e-12, atol=1e-12)
 
 
@@ -371,7 +386,14 @@ def test_diloco_sends_totals_across_rarely_and_models_inside_always():
 # ---- all of them
 
 ROWS = [
-    *("ad-psgd", "swift", "feddelavg", "feddelavg/alpha=0.7", "local-sgd/every=3"),
+    *(
+        "ad-psgd",
+        "ad-psgd/exchange=one-sided",
+        "swift",
+        "feddelavg/every=2",
+        "feddelavg/alpha=0.7/every=1",
+        "local-sgd/every=3",
+    ),
     *("diloco/every=3", "diloco/every=2/mode=delayed", "sdm-asgd"),
 ]
 
@@ -399,6 +421,8 @@ def test_one_agents_row_alone_gives_that_row_of_states_and_memory(text, world):
         ("diloco/outer_momentum=1", "outer_momentum must lie in"),
         ("diloco/mode=late", "choose one of: delayed, eager"),
         ("feddelavg/alpha=1.5", "alpha must lie in"),
+        ("feddelavg/every=0", "every must be 1 step or more"),
+        ("ad-psgd/exchange_steps=-1", "exchange_steps must be 0 or more"),
         ("feddelavg/alpha=half", "unknown alpha 'half'"),
         ("sdm-asgd/damping=1.5", r"damping must lie in \[0, 1\], got 1.5"),
         ("sdm-asgd/damping=nan", "damping must lie in"),

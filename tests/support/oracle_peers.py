@@ -99,12 +99,17 @@ def swift(view: View, *, every: int, influence: Vector, c: Matrix) -> Vector:
     return new
 
 
-def feddelavg(view: View, *, alpha: float | str) -> Vector:
-    """alpha W~x + (1 - alpha) (mean of the late states) - eta v."""
+def feddelavg(view: View, *, alpha: float | str, every: int = 1) -> Vector:
+    """alpha W~x + (1 - alpha) (mean of the late states, the own one of their times included) - eta v, every H steps."""
+    if view.t % every:
+        return alone(view)
     if not view.late:
         return clip(view)
     weight = {k: view.w_row[k] for k in view.late}
-    mean = sum(weight[k] * view.late[k].x for k in view.late) / sum(weight.values())
+    late = sum(weight.values())
+    then = sum(weight[k] / late * own_state(view, view.late[k].step) for k in view.late)
+    mean = sum(weight[k] * view.late[k].x for k in view.late) + view.w_row[view.i] * then
+    mean = mean / (late + view.w_row[view.i])
     if alpha == "auto":
         alpha = 1 - sum(weight[k] / (1 + view.late[k].age) for k in view.late)
     mixed = clip(replace(view, v=np.zeros_like(view.v)))

@@ -1,17 +1,21 @@
-"""FedDelAvg (Lin et al. 2020), on a graph: the mean of the late states gets a weight that falls with their age.
+"""FedDelAvg (Lin, Brinton, Michelusi 2020), on a graph: every H steps a share of the late average is mixed in.
 
-    x_i(t+1) = alpha_i sum_{j in R} w~_ij x_j(t) + (1 - alpha_i) xbar_i(t) - eta v_i(t)
-    xbar_i   = sum_{k in R^c} w_ik x_k(t - tau_ik) / sum_{k in R^c} w_ik
+    x_i(t+1) = alpha_i sum_{j in R} w~_ij x_j(t) + (1 - alpha_i) xbar_i(t) - eta v_i(t)        if H divides t
+    x_i(t+1) = x_i(t) - eta v_i(t)                                                             else
+    xbar_i   = the mean, by the weights of W, of x_k(t - tau_ik), k in R^c, and of the own x_i(t - tau)
+
+In the publication xbar is a server's average of all models. On a complete graph without clusters and with one delay it
+is the same here: the own late model has the weight w_ii, spread over the ages as the weights of the others are.
 
 alpha_i is a constant, or 1 - sum_{k in R^c} w_ik / (1 + tau_ik), and 1 for an agent without late messages. The second
-form divides the weight of a message by 1 + its age, so the slowdown of D-ASGD does not grow with the delay. alpha = 1
+form divides the weight of a message by 1 + its age, so the slowdown does not grow with the delay. H = 1 and alpha = 1
 is C-ASGD.
 """
 
 import dataclasses
 from dataclasses import dataclass
 
-from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Update, Weights
+from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Past, Update, Weights
 from gossamer.algorithms.options import option
 from gossamer.algorithms.registry import register
 from gossamer.algorithms.steps import add_product, mix_reliable, scale_rows
@@ -22,22 +26,33 @@ from gossamer.shapes import Float, Tensor
 @register("feddelavg")
 @dataclass(frozen=True, kw_only=True)
 class FedDelAvg(Algorithm):
-    """FedDelAvg: adds the mean of the late states, with a smaller weight the older they are."""
+    """FedDelAvg: every H steps mixes in the mean of the late states, with a smaller weight the older they are."""
 
     origin = "adapted"
+    revision = 2
 
     alpha: float | str = option(
         "auto", "weight of the reliable mean: auto = 1 - sum of w/(1+tau) over late links, or a number in [0, 1]"
     )
+    every: int = option(8, "H, steps between two synchronisations")
 
     def __post_init__(self) -> None:
         if isinstance(self.alpha, str) and self.alpha != "auto":
             raise UserError(f"unknown alpha '{self.alpha}'; use auto or a number in [0, 1] such as 0.9")
         if not isinstance(self.alpha, str) and not 0 <= self.alpha <= 1:
             raise UserError(f"alpha must lie in [0, 1], got {self.alpha}; use auto or a number such as 0.9")
+        if self.every < 1:
+            raise UserError(f"every must be 1 step or more, got {self.every}; use for example 8")
+
+    @property
+    def past(self) -> Past:
+        """The own model of the time of each late message, which is part of the average."""
+        return Past.STATE
 
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
-        """Return alpha times the reliable mean plus 1 - alpha times the late mean, minus eta v."""
+        """Return alpha times the reliable mean plus 1 - alpha times the late mean every H steps, minus eta v."""
+        if own.t % self.every:
+            return Update(self.descend(own, own.x.clone()))
         heard = weights.own.new_zeros(weights.own.shape)
         for late in inbox.late:
             heard = heard + late.weights.sum(dim=1)
@@ -46,9 +61,11 @@ class FedDelAvg(Algorithm):
             weights, clip_own=(1 - rest) * weights.clip_own, clip_fresh=scale_rows(1 - rest, weights.clip_fresh)
         )
         mixed = mix_reliable(own, inbox, reliable)
-        share = rest / heard.masked_fill(heard == 0, 1)  # without late messages nothing is added
+        share = rest / (weights.own + heard)
+        own_share = share * weights.own / heard.masked_fill(heard == 0, 1)
         for late in inbox.late:
             add_product(mixed, scale_rows(share, late.weights), late.message["x"])
+            mixed.addcmul_((own_share * late.weights.sum(dim=1))[:, None], late.own["x"])
         return Update(self.descend(own, mixed))
 
     def _late_weight(self, inbox: Inbox, heard: Float[Tensor, " a"]) -> Float[Tensor, " a"]:
