@@ -1,5 +1,6 @@
 import json
 import math
+import warnings
 
 import networkx as nx
 import numpy as np
@@ -298,3 +299,20 @@ def test_a_matrix_makes_late_exactly_the_links_it_delays():
     net = network("path:3", [[0, 4, 9], [4, 0, 0], [9, 0, 0]])
     assert net.late_links.nonzero().tolist() == [[0, 1], [1, 0]]  # 0-2 is no link
     assert torch.equal(net.W_late > 0, net.late_links)
+
+
+@pytest.mark.parametrize(
+    ("graph", "clusters", "parted"),
+    [("ring:6", "0,3/1,2/4,5", r"\[0, 3\] .* agents 0 and 3,"), ("star:5", "2,3", r"\[2, 3, 4\] .* agents 2 and 3,")],
+)
+def test_a_cluster_that_is_not_connected_inside_is_warned_of(graph, clusters, parted):
+    with pytest.warns(UserWarning, match=f"cluster {parted} .*put them in clusters of their own") as told:
+        network(graph, 3, clusters=clusters)
+    assert len(told) == 1 and "\n" not in str(told[0].message)
+
+
+@pytest.mark.parametrize(("graph", "clusters"), [("ring:6", "3,3"), ("paper-1", None), ("path:4", "0/1,2,3")])
+def test_connected_clusters_are_not_warned_of(graph, clusters):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        network(graph, 3, clusters=clusters)

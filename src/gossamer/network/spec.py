@@ -1,5 +1,6 @@
 """Networks and delays from text: 'ring:8', 'paper-1', 'file:net.json'; '20', 'uniform:5,60', 'trace:FILE'."""
 
+import warnings
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from operator import index
@@ -82,7 +83,7 @@ def network(
             of step 0, at age t), "full" (its message of step 0, at the full delay).
     """
     made, own_clusters, own_delay = _from_text(spec) if isinstance(spec, str) else (graph.from_networkx(spec), None, 0)
-    return Network(
+    result = Network(
         links=graph.adjacency(made),
         clusters=parse_clusters(own_clusters if clusters is None else clusters, len(made)),
         delay=parse_delay(own_delay if delay is None else delay),
@@ -94,6 +95,24 @@ def network(
         startup=startup,
         spec=spec if isinstance(spec, str) else "custom",
     )
+    _warn_of_parted_clusters(result)
+    return result
+
+
+def _warn_of_parted_clusters(network: Network) -> None:
+    """Warn of the first cluster whose members cannot all reach each other inside it."""
+    for members in network.clusters or ():
+        inside = network.links[list(members)][:, list(members)].numpy()
+        parts = list(nx.connected_components(nx.from_numpy_array(inside)))
+        if len(parts) > 1:
+            one, other = (members[min(part)] for part in parts[:2])
+            warnings.warn(
+                f"cluster {list(members)} is not connected: no links inside it join agents {one} and {other}, so "
+                "reliable mixing never reaches from one to the other; put them in clusters of their own",
+                UserWarning,
+                stacklevel=3,
+            )
+            return
 
 
 def _from_text(spec: str) -> tuple[nx.Graph, ClusterSpec | None, Delay | int | str | list[list[int]]]:
