@@ -9,6 +9,7 @@ import re
 import statistics
 from pathlib import Path
 
+from gossamer.algorithms import algorithm_class
 from gossamer.paper import RESULTS
 from gossamer.paper.cells import ALGORITHMS, SCALES
 from gossamer.paper.findings import Section
@@ -16,6 +17,8 @@ from gossamer.paper.rates import Rates
 from gossamer.paper.recommended import BASELINE, LIMITS, ROWS, UNDAMPED, WITHOUT_DELAY
 from gossamer.paper.store import Outcome, Store
 
+# Revisions of the rules that results/digits-delay-20.md was written with, where above 1.
+ON_DIGITS: dict[str, int] = {}
 FOLDER = Path(__file__).parent
 PAGE = FOLDER / "choosing.md"
 RULES = sorted((FOLDER / "algorithms").glob("*.md"))
@@ -86,7 +89,8 @@ def digits_table() -> str:
     lines = _head("algorithm", "equal data", "skewed data", "sends")
     for name in best:
         sends = f"{float(equal[name][5]) / unit:.2f}"
-        lines.append(_row(f"`{name}`", equal[name][1], skewed[name][1], sends))
+        label = f"`{name}`" + (", as it was before its last change" if _is_changed(name) else "")
+        lines.append(_row(label, equal[name][1], skewed[name][1], sends))
     return "\n".join(lines)
 
 
@@ -108,6 +112,8 @@ def measured_table(names: list[str]) -> str:
         for name in dict.fromkeys([*there, "sync"] if there else []):
             cells = [rows[name][column].partition(", lr")[0] for column in columns]
             lines.append(_row(f"{task}, `{name}`", *cells))
+    if len(lines) == len(_head("")):
+        return "Not run since the rule's last change."
     return "\n".join(lines)
 
 
@@ -119,6 +125,12 @@ def filled_rule(page: str) -> str:
 
     pattern = r"(<!-- measured, by docs/choosing.py: (.*) -->\n).*?(<!-- end -->)"
     return re.sub(pattern, renewed, page, flags=re.DOTALL)
+
+
+def _is_changed(text: str) -> bool:
+    """Say whether a rule has changed since the digits page was written."""
+    name = text.partition("/")[0]
+    return algorithm_class(name).revision > ON_DIGITS.get(name, 1)
 
 
 def _height(outcomes: list[Outcome]) -> float:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gossamer.algorithms import algorithm_names, describe_algorithms
+from gossamer.algorithms import describe_algorithms
 from gossamer.cli.main import COMMANDS, load_command
 from gossamer.run.settings import SETTING_NAMES
 from pages import PAGES, ROOT, blocks
@@ -52,4 +52,13 @@ def test_every_option_named_in_the_readings_exists_and_every_option_is_named():
 
 def test_every_algorithm_is_described():
     text = (ROOT / "docs" / "algorithms.md").read_text(encoding="utf-8")
-    assert all(f"| `{name}` |" in text for name in algorithm_names())
+    assert all(f"| `{rule['name']}` | {rule['origin']} |" in text for rule in describe_algorithms())
+
+
+@pytest.mark.parametrize("rule", describe_algorithms(), ids=lambda rule: rule["name"])
+def test_a_page_says_in_one_line_whether_its_rule_is_as_published(rule):
+    name = "dc-asgd" if rule["name"].startswith("dc-asgd-") else rule["name"]
+    text = (ROOT / "docs" / "algorithms" / f"{name}.md").read_text(encoding="utf-8")
+    begins = {"published": "**As published** (", "adapted": "**Adapted:** ", "ours": "**Ours:** "}
+    lines = [line for line in text.splitlines() if line.startswith(tuple(begins.values()))]
+    assert len(lines) == 1 and lines[0].startswith(begins[rule["origin"]])

@@ -73,7 +73,7 @@ def test_the_tables_of_choosing_are_those_of_the_stored_results():
 def test_the_page_of_the_recommended_rule_tells_what_the_stored_runs_lose():
     section = section_of("recommended", Store(DOCS / "results"), "tuned")
     page = (DOCS / "algorithms" / "sdm-asgd.md").read_text(encoding="utf-8")
-    rivals = ("SGP", "DC-S3GD")
+    rivals = ("SGP",)
     lost = {(row, name): loss.text for row in (MATCHED, OURS, *rivals) for name, loss in losses(section, row).items()}
     for data, part in (("equal data", "iid"), ("Dirichlet(0.3)", "dirichlet:0.3")):
         for epochs in (30, 100):

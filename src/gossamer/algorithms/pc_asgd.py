@@ -45,7 +45,7 @@ TINY = 1e-12  # avoids 0/0 when an agent does not move
 class PcAsgd(PredictorChoice):
     """PC-ASGD: mixes the predicting and the clipping step by theta, or chooses one by the PV criterion."""
 
-    origin = "published"
+    origin = "adapted"
 
     theta: float | str = option(
         AUTO,

@@ -32,7 +32,7 @@ DELAYS = (20, 0, 60, 5, 100, 10, 40, 2, 1)  # the most informative first
 SMOKE_DELAYS = (20, 5)
 TUNED_DELAYS = (0, 5, 20, 60, 100)  # have a search for the rate; a delay between takes the next larger one's rate
 FIRST = ("pc-asgd/theta=pv", "d-asgd", "p-asgd", "c-asgd", "dm-asgd", SYNCHRONOUS)
-SAME_WITHOUT_DELAY = (*(name for name in FIRST if name != SYNCHRONOUS), "feddelavg")  # equal the synchronous run
+SAME_WITHOUT_DELAY = tuple(name for name in FIRST if name != SYNCHRONOUS)  # equal the synchronous run
 SAME_WITH_EQUAL_DATA = {"asgd": "dasgd-is"}  # at fixed delays, as these are
 SUMMARY_DELAYS = (1, 5, 20, 100)
 NEAREST = 3  # algorithms in the short table
