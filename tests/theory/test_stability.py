@@ -210,6 +210,8 @@ def test_noise_is_not_guessed():
         ("pc-asgd/theta=linear:0,0.5,50", "theta between 0 and 0.5"),
         ("sgp", "sends running totals"),
         ("local-sgd", "sends in rounds"),
+        ("swift", "averages at some steps only"),
+        ("feddelavg", "averages at some steps only"),
         ("r-fast", "sends running totals"),
         ("pc-asgd/consensus_steps=100", "begins with another rule"),
         ("adaptive-braking", "is not linear"),

@@ -84,6 +84,8 @@ class _Probe:
             raise _refused(algorithm, "sends in rounds; set its period to 1")
         if algorithm.totals:
             raise _refused(algorithm, "sends running totals, which may grow while the states converge")
+        if getattr(algorithm, "every", 1) > 1:
+            raise _refused(algorithm, "averages at some steps only; set every to 1")
         if getattr(algorithm, "consensus_steps", 0):
             raise _refused(algorithm, "begins with another rule; set consensus_steps to 0")
         theta = theta_range(algorithm, network, momentum=local.momentum)
