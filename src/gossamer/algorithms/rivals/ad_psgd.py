@@ -90,7 +90,7 @@ class AdPsgd(Algorithm):
         steps = self._steps(own.place.network)
         number = torch.full_like(own.x[:, :1], own.t // steps)
         if own.t % steps == 0:
-            return {"met": own.x, "round": number}
+            return {"met": own.x.clone(), "round": number}  # kept, while an agent's x may be its model's own memory
         return {"met": own.state["met"], "round": torch.where(own.state["chance"] < 0, NO_ROUND, number)}
 
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
