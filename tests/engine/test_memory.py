@@ -46,9 +46,18 @@ def of_histories(run):
 
 # Histories.
 
-SERVED = ("asgd", "dc-asgd-c", "dc-asgd-a", "dasgd-is", "gap-aware", "delay-adaptive", "delayed-nesterov")
+SERVED = (
+    "asgd",
+    "dc-asgd-c",
+    "dc-asgd-a",
+    "dasgd-is",
+    "gap-aware",
+    "delay-adaptive",
+    "delayed-nesterov",
+    "adaptive-braking",
+)
 NEED_PLAIN_SGD = dict.fromkeys(SERVED, "takes its steps at the server")
-NEED_PLAIN_SGD |= dict.fromkeys(("adaptive-braking", "cdmsgd"), "has a momentum of its own")
+NEED_PLAIN_SGD |= {"cdmsgd": "has a momentum of its own"}
 
 
 @pytest.mark.parametrize(("algorithm", "why"), NEED_PLAIN_SGD.items())

@@ -136,7 +136,8 @@ def dc_s3gd(setting: Setting, lam0: float = 0.2) -> np.ndarray:
                     next_correction[i] += c * setting.W[i, j] * (then[j] - then[i])
         D, correction = next_correction - correction, next_correction
         for i in range(setting.n):
-            ggD = g[i] * g[i] * D[i]
+            rounding = np.linalg.norm(D[i]) <= 1e-13 * np.linalg.norm(totals[t][i])
+            ggD = np.zeros_like(D[i]) if rounding else g[i] * g[i] * D[i]
             lam = lam0 * np.linalg.norm(g[i]) / (np.linalg.norm(ggD) + oracle.TINY)
             compensated[i] += lam * ggD if t > 0 else 0
         m = compensated if m is None else setting.momentum * m + compensated

@@ -27,7 +27,8 @@ from gossamer.algorithms.rivals.dga import Dga
 from gossamer.errors import UserError
 from gossamer.shapes import Float, Tensor
 
-TINY = 1e-12  # in consensus D is rounding error, which must not be amplified
+TINY = 1e-12  # avoids 0/0 where D is zero
+ROUNDING = 1e-13  # of the totals: a shorter D is rounding error, which must not be amplified
 
 
 @register("dc-s3gd")
@@ -46,7 +47,8 @@ class DcS3gd(Dga):
             raise UserError(f"lam0 must be 0 or more and finite, got {self.lam0}; use for example 0.2")
 
     def start(self, x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
-        return {**super().start(x, place), "compensation": torch.zeros_like(x)}
+        nothing = torch.zeros_like(x)
+        return {**super().start(x, place), "correction": nothing.double(), "compensation": nothing}
 
     def send(self, own: Own) -> dict[str, Float[Tensor, "a _"]]:
         """Return the steps before this one, which depends on the messages of now."""
@@ -55,13 +57,15 @@ class DcS3gd(Dga):
     def step(self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None) -> Update:
         """Return x + D + Delta."""
         correction = self.correction(own, inbox, weights)
-        moved = (own.state["steps"] + correction - own.x).to(own.x.dtype)
+        moved = correction - own.state["correction"]  # not from x, which is rounded
+        rounding = ROUNDING * torch.linalg.vector_norm(own.state["steps"], dim=1, keepdim=True)
+        moved = moved * (torch.linalg.vector_norm(moved, dim=1, keepdim=True) > rounding)
         compensation = own.momentum * own.state["compensation"]
         if own.t > 0:  # nothing is exchanged before the first step
-            compensation += self._compensate(own.g, moved)
+            compensation += self._compensate(own.g, moved.to(own.x.dtype))
         steps = own.state["steps"].sub(own.v + compensation, alpha=own.lr)
         x = (steps + correction).to(own.x.dtype)
-        return Update(x, state={"steps": steps, "compensation": compensation})
+        return Update(x, state={"steps": steps, "correction": correction, "compensation": compensation})
 
     def _compensate(self, g: Float[Tensor, "a d"], moved: Float[Tensor, "a d"]) -> Float[Tensor, "a d"]:
         """Return lam g*g*D."""
