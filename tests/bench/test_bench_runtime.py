@@ -11,7 +11,7 @@ from fleet import fresh_run_id
 from gossamer.bench import CASES, choose_cases, make_request, runtime_cases
 from gossamer.bench.cases import Request
 from gossamer.bench.results import to_facts, to_text_table
-from gossamer.bench.runtime_cases import MIXING, SHARED, SOCKETS, BlockTally, Message, to_rows, without_one
+from gossamer.bench.runtime_cases import MIXING, SHARED, SOCKETS, Message, to_rows, without_one
 from gossamer.bench.runtime_fleet import Fleet
 from gossamer.bench.runtime_worker import Gossip, Mixing, measure, private_memory
 from gossamer.errors import UserError
@@ -114,7 +114,7 @@ def test_what_an_agent_cannot_do_is_passed_on_and_a_dead_one_is_told():
 
 
 def test_a_size_for_which_there_is_no_memory_is_left_out(fleets, monkeypatch):
-    monkeypatch.setattr(runtime_cases, "free_memory", lambda: 1_000_000)
+    monkeypatch.setattr(runtime_cases, "free_bytes", lambda device: 1_000_000)
     (row,) = CASES["runtime"].run(PLAN).rows
     assert row["label"] == "0.04 MB" and "needs 12 MB of memory, 1 MB are free" in row["note"]
     assert not fleets
@@ -144,7 +144,7 @@ def test_a_gossip_step_sends_hears_and_mixes_what_the_mixing_alone_mixes():
         assert agents[0].ages == []  # nobody had said anything yet
     finally:
         for agent in agents:
-            agent.close()
+            agent._agent.close()
         remove_leftovers(run)
 
 
@@ -174,9 +174,9 @@ def test_private_memory_counts_what_is_touched():
 
 
 def test_rows_compare_medians_over_steps_and_agents():
-    mixing = BlockTally([[answer(1, 2, 3), answer(2, 2, 9)], [answer(4, 4, 4), answer(4, 4, 4)]])
-    shared = BlockTally([[answer(5, 9, 9, cpu=0.004, age=1.0, sent=60), answer(9, 9, 9, cpu=0.002, age=2.0, sent=60)]])
-    rows = to_rows(Message(100, 1, 1), {MIXING: mixing, SHARED: shared, SOCKETS: BlockTally()})
+    mixing = [[answer(1, 2, 3), answer(2, 2, 9)], [answer(4, 4, 4), answer(4, 4, 4)]]
+    shared = [[answer(5, 9, 9, cpu=0.004, age=1.0, sent=60), answer(9, 9, 9, cpu=0.002, age=2.0, sent=60)]]
+    rows = to_rows(Message(100, 1, 1), {MIXING: mixing, SHARED: shared, SOCKETS: []})
     assert [row["label"] for row in rows] == ["0.0004 MB, mixing alone", "0.0004 MB, shared memory"]
     assert (rows[0]["ms"], rows[0]["low"], rows[0]["high"]) == (pytest.approx(4), pytest.approx(2), pytest.approx(4))
     assert (rows[1]["extra"], rows[1]["times_mixing"]) == (pytest.approx(5), pytest.approx(1.25))

@@ -6,15 +6,15 @@ The same processes run all contestants in turns, so all share cores and memory i
 import contextlib
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from gossamer.bench.cases import BenchRow, Measured, Request, case
 from gossamer.bench.runtime_fleet import Fleet
 from gossamer.bench.runtime_worker import STATUS
-from gossamer.engine.memory_need import in_words
+from gossamer.engine.memory_need import free_bytes, in_words
 from gossamer.errors import UserError
+from gossamer.report.runs import mean
 from gossamer.runtime.keys import write_key
 
 AGENTS = 4
@@ -58,32 +58,21 @@ MESSAGES = (
 TINY = (Message(10_000, 10, 2, locked=True, stopped=20),)
 
 
-@dataclass
-class BlockTally:
-    """The answers of the agents about one contestant, block by block."""
-
-    blocks: list[list[dict[str, Any]]] = field(default_factory=list)
-
-    @property
-    def row(self) -> BenchRow:
-        """Medians over steps and agents: of all blocks, of the fastest and of the slowest block."""
-        medians = [_milliseconds(block) for block in self.blocks]
-        told = [answer for block in self.blocks for answer in block]
-        ages = [answer["age"] for answer in told if answer["age"] is not None]
-        return {
-            "ms": _milliseconds(told),
-            "low": min(medians),
-            "high": max(medians),
-            "cpu": 1000 * statistics.fmean(answer["cpu"] for answer in told),
-            "age": statistics.fmean(ages) if ages else None,
-            "sent": statistics.fmean(answer["sent"] for answer in told) or None,
-        }
+Blocks = list[list[dict[str, Any]]]  # the answers of the agents about one contestant, block by block
 
 
-def free_memory() -> int:
-    """Return the available memory of this machine in bytes."""
-    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
+def _row(blocks: Blocks) -> BenchRow:
+    """Return medians over steps and agents: of all blocks, of the fastest and of the slowest block."""
+    medians = [_milliseconds(block) for block in blocks]
+    told = [answer for block in blocks for answer in block]
+    return {
+        "ms": _milliseconds(told),
+        "low": min(medians),
+        "high": max(medians),
+        "cpu": 1000 * statistics.fmean(answer["cpu"] for answer in told),
+        "age": mean(answer["age"] for answer in told),
+        "sent": statistics.fmean(answer["sent"] for answer in told) or None,
+    }
 
 
 def _milliseconds(answers: Sequence[dict[str, Any]]) -> float:
@@ -102,7 +91,7 @@ def runtime(request: Request) -> Measured:
         raise UserError(f"case 'runtime' reads '{STATUS}', which this system does not have; measure it on Linux")
     try:
         for message in TINY if request.quick else MESSAGES:
-            if message.needs > (free := free_memory()):
+            if message.needs > (free := free_bytes("cpu") or 0):
                 note = f"needs {in_words(message.needs)} of memory, {in_words(free)} are free"
                 measured.rows.append({"label": message.text, "note": note})
                 continue
@@ -122,7 +111,7 @@ def _measure(request: Request, fleet: Fleet, message: Message, measured: Measure
 
     with contextlib.closing(serve_book("127.0.0.1")) as book:
         _open(request, fleet, message, book.endpoint)
-        tallies = {label: BlockTally() for label in (MIXING, *message.ways)}
+        tallies: dict[str, Blocks] = {label: [] for label in (MIXING, *message.ways)}
         try:
             _take_turns(request, fleet, message, tallies)
         finally:
@@ -154,7 +143,7 @@ def _run(fleet: Fleet, label: str, steps: int, **more: Any) -> list[dict[str, An
     return fleet.tell(do="run", label=label, steps=steps, **asked)
 
 
-def _take_turns(request: Request, fleet: Fleet, message: Message, tallies: dict[str, BlockTally]) -> None:
+def _take_turns(request: Request, fleet: Fleet, message: Message, tallies: dict[str, Blocks]) -> None:
     """Measure block after block, mixing before each transport; every round starts with another transport."""
     steps, rounds, ways = request.count(message.steps), message.rounds, message.ways
     for label in (MIXING, *ways):
@@ -166,17 +155,17 @@ def _take_turns(request: Request, fleet: Fleet, message: Message, tallies: dict[
         for way in ways[first:] + ways[:first]:
             for label in (MIXING, way):
                 request.say(f"{message.text}, {label}, round {number + 1} of {rounds}")
-                tallies[label].blocks.append(_run(fleet, label, steps))
+                tallies[label].append(_run(fleet, label, steps))
                 fleet.tell(do="rest")
 
 
-def to_rows(message: Message, tallies: dict[str, BlockTally]) -> list[BenchRow]:
+def to_rows(message: Message, tallies: dict[str, Blocks]) -> list[BenchRow]:
     """Return a row per measured contestant; `extra` is its time minus the time of mixing alone."""
     rows: list[BenchRow] = []
-    for label, tally in tallies.items():
-        if not tally.blocks:
+    for label, blocks in tallies.items():
+        if not blocks:
             continue
-        row: BenchRow = {"label": f"{message.text}, {label}", **tally.row}
+        row: BenchRow = {"label": f"{message.text}, {label}", **_row(blocks)}
         if label != MIXING:
             mixing = rows[0]["ms"]
             row |= {"extra": row["ms"] - mixing, "times_mixing": (row["ms"] - mixing) / mixing}

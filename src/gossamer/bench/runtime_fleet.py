@@ -3,7 +3,7 @@
 import json
 import os
 import secrets
-import selectors
+import select
 import signal
 import subprocess
 import sys
@@ -93,32 +93,24 @@ class Fleet:
                 pipe.write(line)
             except BrokenPipeError:
                 raise self._failure(rank) from None
-        answers = self._answers(told, time.monotonic() + command.get("limit", 0.0) + PATIENCE)
+        deadline = time.monotonic() + command.get("limit", 0.0) + PATIENCE
+        answers = [self._answer(rank, deadline) for rank in told]
         for answer in answers:
             if "error" in answer:
                 raise UserError(answer["error"])
         return answers
 
-    def _answers(self, ranks: Sequence[int], deadline: float) -> list[dict[str, Any]]:
-        """Wait for one line from each agent."""
-        lines = dict.fromkeys(ranks, b"")
-        with selectors.DefaultSelector() as selector:
-            for rank in ranks:
-                pipe = self._processes[rank].stdout
-                assert pipe is not None
-                selector.register(pipe, selectors.EVENT_READ, rank)
-            while selector.get_map():
-                ready = selector.select(timeout=max(0.0, deadline - time.monotonic()))
-                if not ready:
-                    raise RuntimeError(f"agents {sorted(ranks)} of the benchmark do not answer; this is a bug")
-                for key, _ in ready:
-                    chunk = os.read(key.fd, 1 << 16)
-                    if not chunk:
-                        raise self._failure(key.data)
-                    lines[key.data] += chunk
-                    if chunk.endswith(b"\n"):
-                        selector.unregister(key.fileobj)
-        return [json.loads(lines[rank]) for rank in ranks]
+    def _answer(self, rank: int, deadline: float) -> dict[str, Any]:
+        """Wait for one line from an agent."""
+        pipe = self._processes[rank].stdout
+        assert pipe is not None
+        if not select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            raise RuntimeError(f"agent {rank} of the benchmark does not answer; this is a bug")
+        line = pipe.readline()
+        if not line.endswith(b"\n"):
+            raise self._failure(rank)
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
     def _failure(self, rank: int) -> RuntimeError:
         words = last_words(log_path(self.folder, rank))

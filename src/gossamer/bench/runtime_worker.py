@@ -67,9 +67,6 @@ class Mixing:
         self._x, self._t = update.x, self._t + 1
         return seconds
 
-    def close(self) -> None:
-        """Do nothing: this contestant has no connections."""
-
 
 def _row_of_weights(network: Network, rank: int, senders: list[int]) -> Weights:
     """Return one agent's weights with all neighbours current."""
@@ -101,10 +98,6 @@ class Gossip:
         self._x = done.x
         self.ages, self.sent = [age for age in done.ages.values() if 0 <= age <= self._agent.run.max_age], done.sent
         return seconds
-
-    def close(self) -> None:
-        """Leave the run."""
-        self._agent.close()
 
 
 def private_memory() -> int:
@@ -177,11 +170,6 @@ class BenchAgent:
 
     def do_rest(self) -> None:
         """Stop stepping; the answer means that the last step has ended."""
-        _answer()
-
-    def do_close(self, label: str) -> None:
-        """Drop a contestant."""
-        self._contestants.pop(label).close()
         _answer()
 
 
