@@ -42,18 +42,17 @@ def test_every_offset_and_both_directions_on_an_image_that_is_not_square():
     n=st.integers(1, 4),
     b=st.integers(1, 5),
     seed=st.integers(0, 2**40),
-    first=st.integers(0, 200),
-    count=st.integers(1, 150),
+    index=st.integers(0, 3),
 )
-def test_draws_are_a_function_of_seed_agent_and_step_alone(n, b, seed, first, count):
+def test_draws_are_a_function_of_seed_agent_and_step_alone(n, b, seed, index):
     draws = AugmentDraws(seed, n, b)
-    block = draws.block(first, count)
-    assert block.shape == (count, n, b, 3)
-    for offset in {0, count // 2, count - 1}:
-        assert torch.equal(AugmentDraws(seed, n, b).at(first + offset), block[offset])
+    block = draws.block(index)
+    assert block.shape == (64, n, b, 3)
+    for offset in (0, 31, 63):
+        assert torch.equal(AugmentDraws(seed, n, b).at(64 * index + offset), block[offset])
         # An agent draws the same whoever else there is.
-        assert torch.equal(AugmentDraws(seed, n + 1, b).at(first + offset)[:n], block[offset])
-    assert torch.equal(draws.at(first), block[0])
+        assert torch.equal(AugmentDraws(seed, n + 1, b).at(64 * index + offset)[:n], block[offset])
+    assert torch.equal(draws.at(64 * index), block[0])
 
 
 def test_draws_differ_between_steps_blocks_agents_seeds_and_purposes():
@@ -65,7 +64,8 @@ def test_draws_differ_between_steps_blocks_agents_seeds_and_purposes():
 
 
 def test_draws_are_uniform_and_independent_of_one_another():
-    draws = AugmentDraws(3, 4, 50).block(0, 320).reshape(-1, 3).long()
+    source = AugmentDraws(3, 4, 50)
+    draws = torch.cat([source.block(index) for index in range(5)]).reshape(-1, 3).long()
     codes = (draws[:, 0] * 9 + draws[:, 1]) * 2 + draws[:, 2]
     counts = codes.bincount(minlength=162).double()
     expected = len(codes) / 162

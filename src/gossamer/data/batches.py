@@ -16,24 +16,39 @@ PAD = 4  # zeros on each side before cropping, as usual for CIFAR
 _OFFSETS = 2 * PAD + 1
 
 
-class Batches:
-    """Each agent goes through its shard in a new random order every pass; a batch may span two passes."""
+class _Blocks:
+    """Whole numbers of every agent at every step, made for a block of 64 steps at once; the latest block is kept."""
 
-    def __init__(self, shards: list[Tensor], batch: int, seed: int, purpose: str = "batches") -> None:
-        self.shards, self.batch, self.seed, self.purpose = shards, batch, seed, purpose
-        self._orders: dict[int, tuple[int, Tensor]] = {}  # agent -> (pass, order of its shard), the latest one only
-        self._held: tuple[int, Tensor] | None = None  # the latest block only
+    def __init__(self) -> None:
+        self._held: tuple[int, Tensor] | None = None
 
-    def at(self, step: int) -> Int[Tensor, "n b"]:
-        """Return the indices of every agent's batch at this step."""
+    def at(self, step: int) -> Int[Tensor, "n b ..."]:
+        """Return the numbers of this step."""
         return self.block(step // BLOCK)[step % BLOCK]
 
-    def block(self, index: int) -> Int[Tensor, "64 n b"]:
-        """Return the batches of the 64 steps from step 64 * index."""
+    def block(self, index: int) -> Int[Tensor, "64 n b ..."]:
+        """Return the numbers of the 64 steps from step 64 * index."""
         if self._held is None or self._held[0] != index:
-            walks = [self._of_agent(agent, index) for agent in range(len(self.shards))]
-            self._held = index, torch.stack(walks, dim=1)
+            self._held = index, self._make(index)
         return self._held[1]
+
+    def _make(self, index: int) -> Int[Tensor, "64 n b ..."]:
+        raise NotImplementedError
+
+
+class Batches(_Blocks):
+    """The indices of every agent's batch. Each goes through its shard in a new random order every pass.
+
+    A batch may span two passes.
+    """
+
+    def __init__(self, shards: list[Tensor], batch: int, seed: int, purpose: str = "batches") -> None:
+        super().__init__()
+        self.shards, self.batch, self.seed, self.purpose = shards, batch, seed, purpose
+        self._orders: dict[int, tuple[int, Tensor]] = {}  # agent -> (pass, order of its shard), the latest one only
+
+    def _make(self, index: int) -> Int[Tensor, "64 n b"]:
+        return torch.stack([self._of_agent(agent, index) for agent in range(len(self.shards))], dim=1)
 
     def _of_agent(self, agent: int, index: int) -> Int[Tensor, "64 b"]:
         size, length = len(self.shards[agent]), BLOCK * self.batch
@@ -53,36 +68,21 @@ class Batches:
         return held[1]
 
 
-class AugmentDraws:
-    """The crop and the flip of each image of every agent's batch at a step."""
+class AugmentDraws(_Blocks):
+    """(dy, dx, flip) of each image of every agent's batch: offsets in 0..8 into the padded image, and 0 or 1."""
 
     def __init__(self, seed: int, num_agents: int, batch: int, purpose: str = "augment") -> None:
+        super().__init__()
         self.seed, self.num_agents, self.batch, self.purpose = seed, num_agents, batch, purpose
-        self._held: tuple[int, Tensor] | None = None  # the latest block only
 
-    def at(self, step: int) -> Int[Tensor, "n b 3"]:
-        """Return (dy, dx, flip) of every image at this step: offsets in 0..8 into the padded image, and 0 or 1."""
-        return self._draw(step // BLOCK)[step % BLOCK]
-
-    def block(self, first_step: int, count: int) -> Int[Tensor, "count n b 3"]:
-        """Return the draws of consecutive steps."""
-        numbers = range(first_step // BLOCK, (first_step + count - 1) // BLOCK + 1)
-        draws = torch.cat([self._draw(number) for number in numbers])
-        return draws[first_step % BLOCK :][:count]
-
-    def _draw(self, number: int) -> Int[Tensor, "64 n b 3"]:
+    def _make(self, index: int) -> Int[Tensor, "64 n b 3"]:
         """Draw one whole number per image for 64 steps at once; a generator per step would be slow."""
-        if self._held is None or self._held[0] != number:
-            codes = torch.empty(BLOCK, self.num_agents, self.batch, dtype=torch.uint8)
-            for agent in range(self.num_agents):
-                draws = generator(self.seed, self.purpose, agent, number)
-                codes[:, agent] = torch.randint(
-                    _OFFSETS * _OFFSETS * 2, (BLOCK, self.batch), generator=draws, dtype=torch.uint8
-                )
-            offsets = codes // 2
-            parts = [offsets // _OFFSETS, offsets % _OFFSETS, codes % 2]
-            self._held = number, torch.stack(parts, dim=-1).to(torch.int8)
-        return self._held[1]
+        codes = torch.empty(BLOCK, self.num_agents, self.batch, dtype=torch.uint8)
+        for agent in range(self.num_agents):
+            draws, shape = generator(self.seed, self.purpose, agent, index), (BLOCK, self.batch)
+            codes[:, agent] = torch.randint(_OFFSETS * _OFFSETS * 2, shape, generator=draws, dtype=torch.uint8)
+        offsets = codes // 2
+        return torch.stack([offsets // _OFFSETS, offsets % _OFFSETS, codes % 2], dim=-1).to(torch.int8)
 
 
 def crop_flip(images: Tensor, draws: Int[Tensor, "n b 3"]) -> Tensor:

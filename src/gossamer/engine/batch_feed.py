@@ -48,7 +48,7 @@ class Feed:
         """Return the draw of this step. Draws are copied to the device one block of steps at a time."""
         number, place = divmod(step, BLOCK)
         if self._held is None or self._held[0] != number:
-            crops = None if self._crops is None else self._to_device(self._crops.block(number * BLOCK, BLOCK))
+            crops = None if self._crops is None else self._to_device(self._crops.block(number))
             self._held = number, self._to_device(self._batches.block(number)), crops
         _, indices, crops = self._held
         return Draw(indices[place], None if crops is None else crops[place])
