@@ -1,9 +1,10 @@
 """`--log csv,tensorboard,wandb`: loggers copy each row of metrics.jsonl. A failing logger never stops the run."""
 
 import contextlib
+import importlib
 import importlib.util
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from gossamer.errors import UserError, unknown_name
@@ -23,28 +24,12 @@ class Logger(Protocol):
         """End the log. The summary is None if the run failed."""
 
 
-Make = Callable[[RunFolder, Settings, Sequence[dict[str, Any]]], Logger]
-
-
-def _csv() -> Make:
-    from gossamer.train.loggers.spreadsheet import CsvLogger
-
-    return CsvLogger
-
-
-def _tensorboard() -> Make:
-    from gossamer.train.loggers.tensorboard import TensorboardLogger  # slow import, optional package
-
-    return TensorboardLogger
-
-
-def _wandb() -> Make:
-    from gossamer.train.loggers.weights_and_biases import WandbLogger  # slow import, optional package
-
-    return WandbLogger
-
-
-LOGGERS: dict[str, Callable[[], Make]] = {"csv": _csv, "tensorboard": _tensorboard, "wandb": _wandb}
+# By name: a module of this package and its class. Imported when used, as some are slow and need an optional package.
+LOGGERS = {
+    "csv": ("spreadsheet", "CsvLogger"),
+    "tensorboard": ("tensorboard", "TensorboardLogger"),
+    "wandb": ("weights_and_biases", "WandbLogger"),
+}
 
 
 def check_log(text: str | None) -> list[str]:
@@ -84,7 +69,8 @@ class _GuardedLogger:
         self._logger: Logger | None = None
         self._last = int(rows[-1]["step"]) if rows else -1
         with self._guarded():
-            self._logger = LOGGERS[name]()(folder, settings, rows)
+            module, made = LOGGERS[name]
+            self._logger = getattr(importlib.import_module(f"{__name__}.{module}"), made)(folder, settings, rows)
 
     def on_row(self, row: dict[str, Any]) -> None:
         """Log a row, unless its step is logged already: rows of agents may be merged again after a restart."""
