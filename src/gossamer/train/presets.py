@@ -11,33 +11,7 @@ from gossamer.errors import unknown_name
 from gossamer.run.settings import SETTING_NAMES
 
 PRESETS: dict[str, dict[str, Any]] = {
-    # The recommended readings. They equal the defaults of all settings, which a test checks.
-    "default": {
-        "theta": "auto",
-        "criterion": "literal",
-        "granularity": "model",
-        "test_batch": "same",
-        "scope": "agent",
-        "lam": 1.0,
-        "lam_form": "linear",
-        "horizon": "sum",
-        "self_consistent": False,
-        "curvature": "loss",
-        "source": "sent",
-        "gradient_at": "own",
-        "consensus_steps": 0,
-        "mixing": "metropolis",
-        "lazy": False,
-        "clip_weights": "rebuilt",
-        "reliable_delay": 0,
-        "startup": "wait",
-        "delay_unit": "step",
-        "init": "common",
-        "partition": "iid",
-        "epoch_unit": "shard",
-        "momentum": 0.0,
-        "weight_decay": 0.0,
-    },
+    "default": {},  # the recommended readings, which are the defaults of all settings and options
     # The paper as printed, as literally as possible: Algorithm 2 with the printed sign of the criterion, learning
     # rate 0.01 that drops to 0.001 at epoch 160 of 200, batch 128, lambda 1, tau 20.
     "paper": {
