@@ -9,7 +9,7 @@ import typer
 
 from gossamer.algorithms import algorithm_names
 from gossamer.algorithms.plugins import load_plugins
-from gossamer.cli.display import comparison_table, make_progress, print_json, print_table, step_callback
+from gossamer.cli.display import comparison_table, make_progress, print_json, print_table
 from gossamer.cli.flags import takes_settings
 from gossamer.cli.interrupt import INTERRUPTED
 from gossamer.engine.training import OnStep
@@ -19,6 +19,7 @@ from gossamer.report.runs import LabelledRun
 from gossamer.run.folder import unused_folder
 from gossamer.run.settings import read_settings
 from gossamer.train.compare import Entry, check_all, plan, run_all, split_algorithms, summarise, write_results
+from gossamer.train.progress import Bars
 from gossamer.train.tune import with_tuned_rates
 
 FAMILY = "sync,d-asgd,p-asgd,c-asgd,pc-asgd/theta=pv,pc-asgd/theta=0.3,pc-asgd/theta=auto,dm-asgd"
@@ -169,20 +170,17 @@ def _new_folder(out_dir: Path | None) -> Path:
 
 
 def _run_with_bars(entries: list[Entry], seeds: list[int], folder: Path) -> tuple[list[LabelledRun], Network]:
-    """LabelledRun all entries with two progress bars: one for all runs, one for the current run."""
+    """Run all entries with two progress bars: one for all runs, one for the current run."""
     runs: list[LabelledRun] = []
     late_network: Network | None = None
     with make_progress() as progress:
-        whole = progress.add_task("all runs", total=len(entries) * len(seeds), note="")
-        bar = progress.add_task("", note="")
+        bars = Bars(progress, len(entries) * len(seeds))
 
         def on_run(entry: Entry, seed: int, steps: int) -> OnStep:
-            progress.reset(bar, description=f"{entry.label} seed {seed}", total=steps, note="")
-            return step_callback(progress, bar)
+            return bars.begin(f"{entry.label} seed {seed}", steps)
 
         for run, network in run_all(entries, seeds, folder, on_run):
             runs.append(run)
-            progress.advance(whole)
             late_network = network if late_network is None or network.clusters is not None else late_network
             if run.summary["status"] != "finished":
                 line = f"gossamer: {run.label} seed {run.seed}: {run.summary['status']}"
