@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
-from gossamer.bench.measure import Race, free_memory
+from gossamer.bench.measure import Race
 from gossamer.errors import UserError, unknown_name
-from gossamer.run.machine import check_device
+from gossamer.run.machine import check_device, free_memory
 
 PRECISIONS = ("float32", "tf32", "bf16")
 QUICK_STEPS = 2

@@ -112,11 +112,7 @@ def _clock(simulation: Any) -> Any:
         def update_message(self, *_: Any) -> None:
             pass
 
-        def update_evaluation(self, *_: Any) -> None:
-            pass
-
-        def update_end(self) -> None:
-            pass
+        update_evaluation = update_end = update_message
 
     return StepTimes()
 

@@ -1,7 +1,6 @@
 """Timers: contestants take turns in blocks of iterations, so a slow phase of the machine hits all of them."""
 
 import contextlib
-import gc
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -9,6 +8,8 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import torch
+
+from gossamer.run.machine import free_memory, synchronise
 
 
 @dataclass(frozen=True)
@@ -91,19 +92,6 @@ def timed(step: Callable[[], object], count: int, device: str) -> float:
         step()
     synchronise(device)
     return 1000 * (time.perf_counter() - before) / max(1, count)
-
-
-def synchronise(device: str) -> None:
-    """Wait until the device has finished all work."""
-    if torch.device(device).type == "cuda":
-        torch.cuda.synchronize(device)
-
-
-def free_memory(device: str) -> None:
-    """Free unused memory, reference cycles included."""
-    gc.collect()
-    if torch.device(device).type == "cuda":
-        torch.cuda.empty_cache()
 
 
 def copy_rate(device: str, size: int) -> float:

@@ -4,11 +4,11 @@ import torch
 
 from gossamer.algorithms import algorithm_names
 from gossamer.bench.cases import BenchRow, Measured, Request, case
-from gossamer.bench.measure import Contestant, Timing, free_memory, timed
+from gossamer.bench.measure import Contestant, Timing, timed
 from gossamer.bench.workloads import Workload, contestant
 from gossamer.engine.memory_need import peak_bytes
 from gossamer.engine.training import Training
-from gossamer.run.machine import arithmetic
+from gossamer.run.machine import arithmetic, free_memory
 
 BASE = "d-asgd"
 PV = "pc-asgd/theta=pv"

@@ -5,6 +5,8 @@ import signal
 import time
 import types
 
+from gossamer.errors import UserError
+
 INTERRUPTED = 130  # the exit status that a shell expects after Ctrl+C
 STOPPED = ("interrupted", "time limit")  # a run with one of these statuses was saved and can be resumed
 
@@ -16,6 +18,8 @@ class Interrupt:
     """
 
     def __init__(self, time_limit: float | None = None) -> None:
+        if time_limit is not None and not time_limit > 0:
+            raise UserError(f"time limit must be more than 0 seconds, got {time_limit:g}; use for example 3600")
         self.requested = False
         self._seconds = math.inf if time_limit is None else time_limit
 

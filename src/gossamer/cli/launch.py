@@ -269,10 +269,7 @@ def _document(made: Launch, report: LaunchReport, record: Path | None) -> dict[s
         "run": run.run,
         "network": run.network,
         "algorithm": run.algorithm,
-        "agents": [
-            {"rank": one.rank, "exit": one.exit, "restarts": one.restarts, "status": one.status}
-            for one in report.outcomes
-        ],
+        "agents": [dataclasses.asdict(one) for one in report.outcomes],
         "failed": [one.rank for one in report.failed],
         "interrupted": report.interrupted,
         "seconds": report.seconds,

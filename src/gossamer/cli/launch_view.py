@@ -15,6 +15,7 @@ from rich.table import Table
 
 from gossamer.cli.display import err
 from gossamer.errors import UserError
+from gossamer.report.read_runs import is_number
 from gossamer.runtime.launch.job import Watcher
 
 LINE_EVERY = 10.0  # seconds between two lines about the agents, without a terminal
@@ -82,10 +83,10 @@ def to_line(rows: list[dict[str, Any]]) -> str:
     """Return the state of a run in one line."""
     states = [row["state"] for row in rows]
     parts = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
-    steps = [int(row["step"]) for row in rows if _is_number(row.get("step"))]
+    steps = [int(row["step"]) for row in rows if is_number(row.get("step"))]
     if steps:
         parts.append(f"step {min(steps)}" + (f" to {max(steps)}" if max(steps) > min(steps) else ""))
-    losses = [float(row["loss"]) for row in rows if _is_number(row.get("loss"))]
+    losses = [float(row["loss"]) for row in rows if is_number(row.get("loss"))]
     if losses:
         parts.append(f"loss {statistics.fmean(losses):.4g}")
     restarts = sum(int(row["restarts"]) for row in rows)
@@ -116,7 +117,7 @@ def _ages(ages: Any) -> str:
     """Return the age of each neighbour's newest message as '1:0 2:3', or the range of many ages."""
     if not isinstance(ages, dict) or not ages:
         return "-"
-    known = {str(peer): int(age) for peer, age in ages.items() if _is_number(age) and age >= 0}
+    known = {str(peer): int(age) for peer, age in ages.items() if is_number(age) and age >= 0}
     if len(ages) <= MOST_AGES:
         return " ".join(f"{peer}:{known.get(str(peer), '-')}" for peer in ages)
     if not known:
@@ -125,8 +126,4 @@ def _ages(ages: Any) -> str:
 
 
 def _number(value: Any, form: str) -> str:
-    return format(int(value) if form == "d" else float(value), form) if _is_number(value) else "-"
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return format(int(value) if form == "d" else float(value), form) if is_number(value) else "-"

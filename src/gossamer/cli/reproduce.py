@@ -1,7 +1,6 @@
 """`gossamer reproduce`: the paper's tables and figures, each by one command."""
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,15 +24,6 @@ from gossamer.run.machine import check_device
 
 PUBLISHED = Path("docs/results")  # in a clone of the repository
 _SEEDS = ", ".join(f"{scale.seeds} at {scale.name}" for scale in SCALES.values())
-
-
-@dataclass(frozen=True)
-class Asked:
-    """The checked arguments of the command."""
-
-    results: list[PaperResult]
-    campaign: Campaign
-    time_limit: float | None
 
 
 def reproduce(
@@ -89,24 +79,23 @@ def reproduce(
         if (hint := where_else(store, out_dir)) is not None:
             print(hint)
         return
-    asked = _check(results, store, out_dir, scale, protocol, seeds, only or [], time_limit, device)
-    status, made = ("finished", 0) if pages else _run(asked, json=json)
+    interrupt = Interrupt(time_limit)
+    campaign = _campaign(results, store, scale, protocol, seeds, only or [], device)
+    status, made = ("finished", 0) if pages else _run(results, campaign, interrupt, json=json)
     sections = find_sections(results if pages is False else RESULTS.values(), store)
     written = [] if pages is False else write_pages(results, sections, out_dir)
-    _tell(asked, status, made, sections, written, json=json)
+    _tell(results, campaign, status, made, sections, written, json=json)
 
 
-def _check(
+def _campaign(
     results: list[PaperResult],
     store: Store,
-    out_dir: Path,
     scale_name: str,
     protocol: str,
     seeds: int | None,
     only: list[str],
-    time_limit: float | None,
     device: str | None,
-) -> Asked:
+) -> Campaign:
     """Check the arguments before anything runs."""
     if scale_name not in SCALES:
         raise unknown_name("scale", scale_name, SCALES)
@@ -115,8 +104,6 @@ def _check(
     scale = SCALES[scale_name]
     if seeds is not None and seeds < 1:
         raise UserError(f"seeds must be 1 or more, got {seeds}; leave it out for the {scale.seeds} of this scale")
-    if time_limit is not None and not time_limit > 0:
-        raise UserError(f"time limit must be more than 0 seconds, got {time_limit:g}; use for example 3600")
     protocols = list(PROTOCOLS) if protocol == "both" else [protocol]
     cells = cells_for(results, scale, protocols)
     left = chosen(cells, only)
@@ -125,17 +112,16 @@ def _check(
         raise UserError(f"no label has {' and '.join(map(repr, only))} in it; use a part of a label, such as: {labels}")
     default = "cuda" if scale.name != "smoke" and torch.cuda.is_available() else "cpu"
     device = check_device(device or default)
-    return Asked(results, Campaign(unique(left), seeds or scale.seeds, scale, store, out_dir, device), time_limit)
+    return Campaign(unique(left), seeds or scale.seeds, scale, store, store.folder.parent, device)
 
 
-def _run(asked: Asked, *, json: bool) -> tuple[str, int]:
+def _run(results: list[PaperResult], campaign: Campaign, interrupt: Interrupt, *, json: bool) -> tuple[str, int]:
     """Make the runs with two progress bars, all runs and the current one; return how it ended and the number made."""
-    campaign = asked.campaign
     before, total = campaign.done(), campaign.total()
     make_folder(campaign.folder)
     if total and not json:
         print(f"{before} of {total} runs are finished; {time_left(campaign, total - before)}", flush=True)
-    with make_progress() as progress, Interrupt(asked.time_limit) as interrupt:
+    with make_progress() as progress, interrupt:
         whole = progress.add_task("all runs", total=total, completed=before, note="")
         bar = progress.add_task("", note="")
 
@@ -150,7 +136,7 @@ def _run(asked: Asked, *, json: bool) -> tuple[str, int]:
         status, made = campaign.run(on_run, interrupt)
         if status == "finished":
             try:
-                for result in asked.results:
+                for result in results:
                     result.run_apart(campaign.seeds, campaign.folder, interrupt, on_case)
             except Stopped as stopped:
                 status = stopped.reason
@@ -160,12 +146,20 @@ def _run(asked: Asked, *, json: bool) -> tuple[str, int]:
     return status, made
 
 
-def _tell(asked: Asked, status: str, made: int, sections: Sections, written: list[Path], *, json: bool) -> None:
-    campaign = asked.campaign
+def _tell(
+    results: list[PaperResult],
+    campaign: Campaign,
+    status: str,
+    made: int,
+    sections: Sections,
+    written: list[Path],
+    *,
+    json: bool,
+) -> None:
     done, total = campaign.done(), campaign.total()
-    verdicts = verdicts_of(asked.results, sections, campaign.scale.name)
+    verdicts = verdicts_of(results, sections, campaign.scale.name)
     if json:
-        document: dict[str, Any] = {"results": [result.name for result in asked.results], "scale": campaign.scale.name}
+        document: dict[str, Any] = {"results": [result.name for result in results], "scale": campaign.scale.name}
         document |= {"seeds": campaign.seeds, "status": status, "runs": total, "done": done, "made_now": made}
         print_json({**document, "verdicts": verdicts, "pages": [str(path) for path in written]})
         return

@@ -61,18 +61,17 @@ def train(
 
     Example: gossamer train --algorithm pc-asgd --theta pv --network clusters:3,5 --delay 20 --epochs 5 --lr 0.05
     """
-    if time_limit is not None and not time_limit > 0:
-        raise UserError(f"time limit must be more than 0 seconds, got {time_limit:g}; use for example 3600")
+    interrupt = Interrupt(time_limit)
     request = TrainRequest(config, preset, out_dir, resume, given)
     how = request.take_processes()
     if how is not None:
-        summary, folder, steps = _run_processes(how, request, time_limit)
+        summary, folder, steps = _run_processes(how, request, interrupt)
         _end(summary, folder, steps, json=json)
         return
     training, folder = _begin(request) if resume is None else _resume(request)
     if not json:
         print_lines(training.notes)
-    summary = _finished(training, folder) or _run(training, folder, time_limit)
+    summary = _finished(training, folder) or _run(training, folder, interrupt)
     _end(summary, folder, training.steps, json=json)
 
 
@@ -175,8 +174,8 @@ def _finished(training: Training, folder: RunFolder) -> Summary | None:
     return {**training.run().summary, "run_dir": str(folder.path)}
 
 
-def _run(training: Training, folder: RunFolder, time_limit: float | None) -> Summary:
-    with make_progress() as progress, Interrupt(time_limit) as interrupt:
+def _run(training: Training, folder: RunFolder, interrupt: Interrupt) -> Summary:
+    with make_progress() as progress, interrupt:
         bar = progress.add_task(training.algorithm.name, total=training.steps, completed=training.simulation.t, note="")
         with logged(folder, training.settings, training.history):
             return training.run(folder, step_callback(progress, bar), interrupt).summary
@@ -198,9 +197,7 @@ class _Bar(Watcher):
         self._progress.update(self._bar, completed=min(steps), note=note)
 
 
-def _run_processes(
-    how: ProcessSettings, request: TrainRequest, time_limit: float | None
-) -> tuple[Summary, RunFolder, int]:
+def _run_processes(how: ProcessSettings, request: TrainRequest, interrupt: Interrupt) -> tuple[Summary, RunFolder, int]:
     """Run all agents to the end; return the summary, the folder and the number of steps."""
     if request.resume is not None:
         folder, settings = request.open_folder()
@@ -210,7 +207,7 @@ def _run_processes(
         launched_training.check(plan, how)
         folder = request.make_folder(plan.settings, plan.network)
         how.write(folder.path)
-    with make_progress() as progress, Interrupt(time_limit) as interrupt, logged(folder, plan.settings, []):
+    with make_progress() as progress, interrupt, logged(folder, plan.settings, []):
         bar = progress.add_task(plan.algorithm.name, total=plan.steps, note="")
         summary = launched_training.train(plan, folder, how, watcher=_Bar(progress, bar), stop=interrupt)
     return summary, folder, plan.steps

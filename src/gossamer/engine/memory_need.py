@@ -33,13 +33,8 @@ class Memory:
     @property
     def on_device(self) -> int:
         """The bytes that must fit on the device."""
-        return (
-            self.states
-            + self.activations
-            + self.data
-            + self.batches
-            + (0 if self.histories_on_host else self.histories)
-        )
+        histories = 0 if self.histories_on_host else self.histories
+        return self.states + self.activations + self.data + self.batches + histories
 
     def __str__(self) -> str:
         parts = {"states": self.states, "histories": self.histories, "activations": self.activations}

@@ -7,7 +7,7 @@ epochs. It is saved when it is stopped, and every 15 minutes.
 import dataclasses
 import datetime
 import functools
-import gc
+import itertools
 import math
 import platform
 import shutil
@@ -15,7 +15,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,11 @@ from gossamer.errors import StabilityWarning, UserError
 from gossamer.paper.cells import command_of, key_of
 from gossamer.paper.store import Record
 from gossamer.run.folder import RunFolder
-from gossamer.run.machine import device_name
+from gossamer.run.machine import device_name, free_memory, synchronise
 from gossamer.run.plan import make_plan
 from gossamer.run.settings import Settings
 from gossamer.tasks import make_task
+from gossamer.train.progress import both
 from gossamer.train.tune import NEVER
 from gossamer.version import __version__
 
@@ -72,46 +73,28 @@ class Job:
         return f"{self.name}-{self.settings.device.replace(':', '-')}"
 
 
-@dataclass
-class Clock:
-    """Notes the time at the end of each epoch."""
-
-    steps_per_epoch: int
-    on_step: OnStep | None
-    wait: Callable[[], object]
-    ends: list[float] = field(default_factory=list)
-
-    def __call__(self, step: int, row: dict[str, Any] | None) -> None:
-        """Note the time after the last step of an epoch, when the device has finished it."""
-        if step % self.steps_per_epoch == 0:
-            self.wait()
-            self.ends.append(time.perf_counter())
-        if self.on_step is not None:
-            self.on_step(step, row)
-
-    @property
-    def epochs(self) -> list[float]:
-        """Seconds of the epochs, without the first, which warms up, and the last, which ends with an evaluation."""
-        return [end - begin for begin, end in zip(self.ends, self.ends[1:-1], strict=False)]
-
-
 def make_run(job: Job, folder: Path, on_begin: Callable[[int], OnStep | None], stop: Stop) -> Record:
     """Make a run, or continue one that was saved in the folder; `on_begin(steps)` returns the step callback."""
     path = folder / job.folder_name
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StabilityWarning)  # here a rule that diverges is a result
         training = _begin(job, path)
-    on_step = on_begin(training.steps)
-    clock = Clock(training.steps_per_epoch, on_step, _waiting_for(job.settings.device)) if job.timed else None
-    result = _run_with_saves(job, training, path, clock or on_step, stop)
+    ends: list[float] = []  # the time at the end of each epoch
+
+    def note(step: int, row: dict[str, Any] | None) -> None:
+        if step % training.steps_per_epoch == 0:
+            synchronise(job.settings.device)
+            ends.append(time.perf_counter())
+
+    on_step = both(note if job.timed else None, on_begin(training.steps))
+    result = _run_with_saves(job, training, path, on_step, stop)
     record = to_record(job, training, result)
-    if clock is not None:
-        record["epoch_seconds"] = [round(seconds, 6) for seconds in clock.epochs]
+    if job.timed:
+        # Without the first epoch, which warms up, and the last, which ends with an evaluation.
+        record["epoch_seconds"] = [round(end - begin, 6) for begin, end in itertools.pairwise(ends[:-1])]
     shutil.rmtree(path, ignore_errors=True)
     del training, result
-    gc.collect()  # a GPU holds one run at a time
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    free_memory(job.settings.device)  # a GPU holds one run at a time
     return record
 
 
@@ -162,11 +145,6 @@ def _save(training: Training, result: Trained, path: Path) -> None:
     folder.write_summary(result.summary)
     shutil.rmtree(path, ignore_errors=True)
     fresh.rename(path)
-
-
-def _waiting_for(device: str) -> Callable[[], object]:
-    """Return a function that waits until the device has finished its work."""
-    return torch.cuda.synchronize if torch.device(device).type == "cuda" else lambda: None
 
 
 def to_record(job: Job, training: Training, result: Trained) -> Record:

@@ -9,13 +9,13 @@ import json
 import os
 import statistics
 import warnings
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gossamer.errors import UserError
 from gossamer.paper.cells import Cell
+from gossamer.report.runs import mean
 from gossamer.run.folder import to_json
 from gossamer.state.checkpoint import tells_of_a_full_disk
 
@@ -210,12 +210,12 @@ class Outcome:
         """Return the epochs and the shares of predicting steps, for each cluster: means over seeds."""
         rows = zip(*self._over_epochs("predict"), strict=True)
         known = {epoch: of_seeds for epoch, of_seeds in rows if all(of_seeds)}  # none before the first step
-        return list(known), [[mean_of(shares) for shares in zip(*of_seeds, strict=True)] for of_seeds in known.values()]
+        return list(known), [[mean(shares) for shares in zip(*of_seeds, strict=True)] for of_seeds in known.values()]
 
     def last_share(self) -> float | None:
         """Return the share of predicting steps in the last interval, the mean over clusters."""
         _, shares = self.predict_shares()
-        return mean_of(shares[-1]) if shares else None
+        return mean(shares[-1]) if shares else None
 
     def accuracy_curve(self) -> tuple[list[float], list[float]]:
         """Return the epochs and the accuracies in per cent, means over seeds."""
@@ -229,9 +229,3 @@ class Outcome:
         ]
         epochs = [epoch for epoch in of_seeds[0] if all(epoch in each for each in of_seeds)]
         return epochs, [[each[epoch] for each in of_seeds] for epoch in epochs]
-
-
-def mean_of(values: Iterable[float | None]) -> float | None:
-    """Return the mean of the values that are there, or None without any."""
-    known = [value for value in values if value is not None]
-    return statistics.fmean(known) if known else None

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import gc
 import os
 import platform
 import re
@@ -82,3 +83,27 @@ def device_name(device: str) -> str:
         text = ""
     found = re.search(r"^model name\s*:\s*(.+)$", text, flags=re.MULTILINE)
     return f"CPU {found.group(1).strip() if found else platform.processor() or platform.machine()}"
+
+
+def synchronise(device: str) -> None:
+    """Wait until the device has finished all work."""
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def free_memory(device: str) -> None:
+    """Free unused memory, reference cycles included."""
+    gc.collect()
+    if torch.device(device).type == "cuda":
+        torch.cuda.empty_cache()
+
+
+def is_alive(pid: int) -> bool:
+    """Say whether this machine has a process of this number."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):  # it runs, as another user
+        return True
+    return pid > 0

@@ -11,6 +11,7 @@ from typing import Any
 
 from gossamer.errors import UserError
 from gossamer.network import Network
+from gossamer.run.machine import is_alive
 from gossamer.runtime.age_trace import AgeRecord
 from gossamer.runtime.cluster_discovery import ClusterObserver
 from gossamer.runtime.connect import Connection, connect
@@ -151,7 +152,7 @@ class Agent:
             book.post(f"ages/{self.rank}", {"step": self._status["step"], "ages": self._ages})
             if self._observer is not None and (found := self._observer.look(book, int(self._status["step"]))):
                 book.post("discovery", found)
-        if self.run.launcher and not _alive(self.run.launcher):
+        if self.run.launcher and not is_alive(self.run.launcher):
             print(f"gossamer: agent {self.rank} ends, because its launcher has gone", file=sys.stderr)
             sys.exit(1)
 
@@ -194,13 +195,3 @@ def join(environ: Mapping[str, str] | None = None, **settings: Any) -> Agent:
     if unknown:
         raise UserError(f"join() takes no '{unknown[0]}'; it takes the settings that GOSSAMER_… variables name")
     return Agent(replace(run, **settings))
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass  # it runs, as another user
-    return True

@@ -126,16 +126,8 @@ class Run:
 
     def make_network(self) -> Network:
         """Return the run's network, after checking its number of agents."""
-        made = make_network(
-            self.network,
-            self.delay,
-            clusters=self.clusters,
-            loss=self.loss,
-            mixing=self.mixing,
-            lazy=self.lazy,
-            clip_weights=self.clip_weights,
-            startup=self.startup,
-        )
+        names = ("clusters", "loss", "mixing", "lazy", "clip_weights", "startup")
+        made = make_network(self.network, self.delay, **{name: getattr(self, name) for name in names})
         if made.num_agents != self.agents:
             raise UserError(
                 f"network '{self.network}' has {made.num_agents} agents but the run has {self.agents}; "

@@ -18,7 +18,7 @@ from gossamer.algorithms.plugins import load_plugins
 from gossamer.engine.training import OnStep, Training
 from gossamer.errors import UserError
 from gossamer.network import Network
-from gossamer.report.runs import LabelledRun
+from gossamer.report.runs import LabelledRun, mean
 from gossamer.run.folder import RunFolder, safe_name, to_json
 from gossamer.run.settings import SETTING_NAMES, Settings, make_settings
 from gossamer.tasks import Task
@@ -136,8 +136,8 @@ def summarise(runs: list[LabelledRun]) -> list[dict[str, Any]]:
                 "accuracy_average_model": statistics.fmean(s["accuracy_average_model"] for s in summaries),
                 "loss_mean": statistics.fmean(s["loss_mean"] for s in summaries),
                 "consensus_distance": statistics.fmean(s["consensus_distance"] for s in summaries),
-                "predict_fraction": _mean_or_none([s["predict_fraction"] for s in summaries]),
-                "message_age": _mean_or_none([s["message_age"] for s in summaries]),
+                "predict_fraction": mean(s["predict_fraction"] for s in summaries),
+                "message_age": mean(s["message_age"] for s in summaries),
                 "bytes_sent": summaries[0]["bytes_sent"],
                 "seconds": statistics.fmean(s["seconds"] for s in summaries),
                 "diverged": sum(s["status"] != "finished" for s in summaries),
@@ -145,11 +145,6 @@ def summarise(runs: list[LabelledRun]) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def _mean_or_none(values: list[float | None]) -> float | None:
-    numbers = [value for value in values if value is not None]
-    return statistics.fmean(numbers) if numbers else None
 
 
 def write_results(folder: Path, document: dict[str, Any]) -> None:

@@ -131,49 +131,30 @@ def tune(
     """Search the best rate of one algorithm. Return it with its accuracy, and add both to the notebook."""
     key = key_of(entry)
 
+    def trial(lr: float, epochs: int, seed: int) -> Trial:
+        if (earlier := notebook.find(key, lr, epochs, seed)) is not None:
+            return earlier
+        begun = time.perf_counter()
+        training = Training(dataclasses.replace(entry.settings, lr=lr, epochs=epochs, seed=seed, eval_every=NEVER))
+        summary = training.run(on_step=on_trial(entry.label, lr, training.steps, seed), first_row=False).summary
+        finished = summary["status"] == "finished"
+        accuracy, loss = (summary["accuracy_mean"], summary["loss_mean"]) if finished else (None, None)
+        notebook.add(Trial(key, lr, epochs, seed, accuracy, loss, round(time.perf_counter() - begun, 3)))
+        return notebook.trials[-1]
+
     def score(lr: float, epochs: int) -> Score:
-        trials = [_trial(entry, lr, epochs, seed, notebook, on_trial) for seed in seeds]
-        if any(trial.accuracy is None or trial.loss is None for trial in trials):
+        trials = [trial(lr, epochs, seed) for seed in seeds]
+        if any(one.accuracy is None or one.loss is None for one in trials):
             return DIVERGED
-        return (
-            statistics.fmean(trial.accuracy or 0.0 for trial in trials),
-            -statistics.fmean(trial.loss or 0.0 for trial in trials),
-        )
+        accuracy = statistics.fmean(one.accuracy or 0.0 for one in trials)
+        return accuracy, -statistics.fmean(one.loss or 0.0 for one in trials)
 
     lr, (accuracy, _), at_edge = search.run(score, entry.settings.epochs)
     found = {"lr": lr, "accuracy": accuracy if accuracy >= 0 else None, "at_edge": at_edge, "seeds": len(seeds)}
-    found["trials"] = sum(trial.label == key for trial in notebook.trials)
+    found["trials"] = sum(one.label == key for one in notebook.trials)
     notebook.best[key] = found
     notebook.write()
     return found
-
-
-def _trial(
-    entry: Entry,
-    lr: float,
-    epochs: int,
-    seed: int,
-    notebook: Notebook,
-    on_trial: Callable[[str, float, int, int], OnStep | None],
-) -> Trial:
-    earlier = notebook.find(key_of(entry), lr, epochs, seed)
-    if earlier is not None:
-        return earlier
-    begun = time.perf_counter()
-    training = Training(dataclasses.replace(entry.settings, lr=lr, epochs=epochs, seed=seed, eval_every=NEVER))
-    summary = training.run(on_step=on_trial(entry.label, lr, training.steps, seed), first_row=False).summary
-    finished = summary["status"] == "finished"
-    trial = Trial(
-        label=key_of(entry),
-        lr=lr,
-        epochs=epochs,
-        seed=seed,
-        accuracy=summary["accuracy_mean"] if finished else None,
-        loss=summary["loss_mean"] if finished else None,
-        seconds=round(time.perf_counter() - begun, 3),
-    )
-    notebook.add(trial)
-    return trial
 
 
 def with_tuned_rates(entries: list[Entry], path: Path) -> list[Entry]:

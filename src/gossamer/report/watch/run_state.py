@@ -1,7 +1,6 @@
 """The present state of a run: progress, time left, and agents in trouble."""
 
 import math
-import os
 import socket
 import statistics
 import time
@@ -10,6 +9,7 @@ from typing import Any
 
 from gossamer.report.read_runs import MetricsRow, is_list, is_number
 from gossamer.report.runs import ORDERLY
+from gossamer.run.machine import is_alive
 from gossamer.run.status import ALIVE, RUNNING
 
 LEAP = 10.0  # an agent diverges if its loss is this many times its best loss and above its first …
@@ -136,21 +136,11 @@ def _state(said: Status, there: bool) -> tuple[str, str]:
     if status != RUNNING:
         return ("ended" if status in ORDERLY else "failed"), f"The run has ended: {status}."
     silent = time.time() - float(said.get("time") or 0.0)
-    if said.get("host") == socket.gethostname() and not _alive(int(said.get("pid") or 0)):
+    if said.get("host") == socket.gethostname() and not is_alive(int(said.get("pid") or 0)):
         return "gone", "The run's process was killed; gossamer train --resume continues the run."
     if silent > SILENCE:
         return "silent", f"No status for {silent:.0f} s: the run evaluates, saves, waits or hangs."
     return RUNNING, "Training."
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return pid > 0
 
 
 def seconds_left(status: Status, anchor: Status | None) -> float | None:
