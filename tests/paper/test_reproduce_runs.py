@@ -174,17 +174,13 @@ def test_the_time_limit_ends_well_and_says_how_much_is_there(command, tiny, with
 
 
 def test_ctrl_c_keeps_what_was_run_and_ends_with_130(command, tiny, without_pages, monkeypatch):
-    class Interrupted(StopAfter):
+    stop = StopAfter(100)
+
+    class Interrupted(Interrupt):
         def __call__(self):
-            return "interrupted" if super().__call__() else None
+            return "interrupted" if stop() else None
 
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            pass
-
-    monkeypatch.setattr("gossamer.cli.reproduce.Interrupt", lambda limit: Interrupted(100))
+    monkeypatch.setattr("gossamer.cli.reproduce.Interrupt", Interrupted)
     cut = command("reproduce", "table-4", "--protocol", "paper")
     assert cut.status == 130 and "the same command continues" in cut.err
     monkeypatch.setattr("gossamer.cli.reproduce.Interrupt", Interrupt)

@@ -118,21 +118,23 @@ def all_told(net, age, steps=50):
 def test_two_hosts_are_two_clusters_and_tau_is_the_age_between_them(tmp_path, clock):
     net = network("complete:4")
     book = all_told(net, lambda sender, receiver: 1 if sender // 2 == receiver // 2 else 9)
-    found = ClusterObserver(net, tmp_path).look(book, 120)
+    found = ClusterObserver(net, tmp_path).look(book.read, 120)
     assert found == {"step": 120, "clusters": [[0, 1], [2, 3]], "tau": 9}
     assert [json.loads(line) for line in (tmp_path / "discovery.jsonl").read_text().splitlines()] == [found]
 
 
 def test_an_age_of_one_is_current_and_of_two_is_late(clock):
     net = network("path:3")
-    found = ClusterObserver(net, None).look(all_told(net, lambda *ends: 1 if 0 in ends else 2), 5)
+    found = ClusterObserver(net, None).look(all_told(net, lambda *ends: 1 if 0 in ends else 2).read, 5)
     assert found == {"step": 5, "clusters": [[0, 1], [2]], "tau": 2}
 
 
 def test_ages_belong_to_the_links_of_the_graph_in_their_order(clock):
     """On a ring the neighbours of agent 0 are 1 and 3, and each column of its ages is of one of them."""
     net = network("ring:4")
-    found = ClusterObserver(net, None).look(all_told(net, lambda *ends: 0 if {*ends} in ({0, 3}, {1, 2}) else 4), 5)
+    found = ClusterObserver(net, None).look(
+        all_told(net, lambda *ends: 0 if {*ends} in ({0, 3}, {1, 2}) else 4).read, 5
+    )
     assert found["clusters"] == [[0, 3], [1, 2]]
 
 
@@ -141,7 +143,7 @@ def test_nothing_is_found_before_every_agent_has_told_enough(clock):
 
     def looks(book):
         clock.now += EVERY
-        return observer.look(book, 7)
+        return observer.look(book.read, 7)
 
     book = all_told(net, lambda *_: 0)
     del book.entries["ages/1"]
@@ -161,19 +163,19 @@ def test_only_iterations_of_which_all_have_told_count_and_the_last_of_them(clock
     net, book = network("path:2"), Shelf()
     book.tell(0, ages_of(40, steps=50))
     book.tell(1, ages_of(100, steps=20))
-    assert ClusterObserver(net, None).look(book, 5)["clusters"] == [[0, 1]]
+    assert ClusterObserver(net, None).look(book.read, 5)["clusters"] == [[0, 1]]
     book.tell(1, ages_of(100, steps=50))
-    assert ClusterObserver(net, None).look(book, 5)["clusters"] == [[0], [1]]
+    assert ClusterObserver(net, None).look(book.read, 5)["clusters"] == [[0], [1]]
 
 
 def test_a_neighbour_that_is_not_heard_any_more_leaves_its_cluster(clock):
     net = network("complete:3")
     observer = ClusterObserver(net, None)
-    assert observer.look(all_told(net, lambda *_: 0), 5)["clusters"] == [[0, 1, 2]]
+    assert observer.look(all_told(net, lambda *_: 0).read, 5)["clusters"] == [[0, 1, 2]]
     book = all_told(net, lambda sender, _: NOTHING if sender == 2 else 0)
     book.tell(2, [[0, 0]] * 50)  # the last it told before it died
     clock.now += EVERY
-    assert observer.look(book, 9)["clusters"] == [[0, 1], [2]]
+    assert observer.look(book.read, 9)["clusters"] == [[0, 1], [2]]
 
 
 def test_it_tells_only_what_is_new(tmp_path, clock):
@@ -182,7 +184,7 @@ def test_it_tells_only_what_is_new(tmp_path, clock):
         book.tell(0, ages_of(share))
         book.tell(1, ages_of(100))
         clock.now += EVERY
-        told.append(observer.look(book, step))
+        told.append(observer.look(book.read, step))
     expected = {
         0: {"step": 0, "clusters": [[0, 1]], "tau": 0},
         3: {"step": 3, "clusters": [[0], [1]], "tau": LATE},
@@ -195,7 +197,7 @@ def test_it_tells_only_what_is_new(tmp_path, clock):
 
 def test_a_look_that_comes_too_soon_looks_at_nothing(clock):
     net, observer = network("path:2"), ClusterObserver(network("path:2"), None)
-    assert observer.look(all_told(net, lambda *_: 0), 1)["clusters"] == [[0, 1]]
+    assert observer.look(all_told(net, lambda *_: 0).read, 1)["clusters"] == [[0, 1]]
     apart = all_told(net, lambda *_: LATE)
     clock.now += 0.9 * EVERY
     assert observer.look(apart, 2) is None

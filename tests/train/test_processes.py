@@ -107,7 +107,7 @@ def test_ctrl_c_saves_and_resume_goes_on(tmp_path, capsys):
     _, err = process.communicate(timeout=180)
     assert process.returncode == 0 and "continue with: gossamer train --resume" in err
     saved = AgentFolder(folder, 0)
-    reached = int(saved.load()["node.t"])
+    reached = int(saved.checkpoints.load()["node.t"])
     assert reached > 0 and saved.status == "interrupted"
     config = (folder / "config.toml").read_text().replace("epochs = 4000", "epochs = 1")
     (folder / "config.toml").write_text(config)  # so that the rest is short

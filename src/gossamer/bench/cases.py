@@ -15,10 +15,6 @@ PRECISIONS = ("float32", "tf32", "bf16")
 QUICK_STEPS = 2
 
 
-def _silent(text: str) -> None:
-    """Say nothing."""
-
-
 @dataclass(frozen=True)
 class Request:
     """One call of `gossamer bench`."""
@@ -27,7 +23,7 @@ class Request:
     precision: str
     steps: int | None = None  # iterations per timed block; None means each case's own number
     quick: bool = False
-    say: Callable[[str], None] = field(default=_silent, compare=False)
+    say: Callable[[str], None] = field(default=lambda text: None, compare=False)
 
     @property
     def cuda(self) -> bool:

@@ -44,7 +44,7 @@ def bench(
     Example: gossamer bench mlp algorithms --device cpu
     """
     request = make_request(device, precision, steps, quick=quick)
-    chosen = choose_cases(_asked(names or [], cases), request)
+    chosen = choose_cases(",".join(filter(None, [*(names or []), cases])) if names else cases, request)
     out_dir.mkdir(parents=True, exist_ok=True)
     load_all(out_dir)  # report a file that cannot be read now, not after an hour
     records, interrupted = _measure(request, chosen, out_dir)
@@ -58,11 +58,6 @@ def bench(
         raise typer.Exit(INTERRUPTED)
     if not json:
         print(f"RESULTS.md and the figures of this device are in {out_dir}")
-
-
-def _asked(names: list[str], cases: str | None) -> str | None:
-    """Join the cases given as arguments and with --cases."""
-    return cases if not names else ",".join([*names, *([] if cases is None else [cases])])
 
 
 def _measure(request: Request, chosen: list[Case], folder: Path) -> tuple[list[dict[str, Any]], bool]:

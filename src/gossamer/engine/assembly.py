@@ -56,9 +56,8 @@ def assemble(plan: Plan) -> Assembly:
     )
     memory = estimate(setup, algorithm, network, batch=settings.batch, plain=local.plain, history=settings.history)
     check_fits(memory, device)
-    task = dataclasses.replace(
-        task, train=task.train.to(device), test=task.test.to(device)
-    )  # moved once, shared by all feeds
+    # Moved once, shared by all feeds.
+    task = dataclasses.replace(task, train=task.train.to(device), test=task.test.to(device))
     setup = dataclasses.replace(setup, task=task)
 
     def feed(purpose: str) -> Feed:

@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import torch
+
 from gossamer.network import Network, PerLink
 from gossamer.report.network_picture import late_label, late_links, lay_out, network_title
 from gossamer.report.read_runs import RunRecord
@@ -28,23 +31,19 @@ def drawing_of(network: Network) -> dict[str, Any]:
             [tidy(x), tidy(y), tidy(radius)]
             for (x, y), radius in zip(layout.centres.tolist(), layout.radii, strict=True)
         ],
-        "links": [[i, k, int(late[i, k]), max(delays(i, k), delays(k, i))] for i, k in pairs[:MOST_LINKS]],
+        "links": [[i, k, int(late[i, k]), delays[i][k]] for i, k in pairs[:MOST_LINKS]],
         "num_links": len(pairs),
         "num_late": int(late.sum()) // 2,
     }
 
 
-def _declared(network: Network) -> Any:
-    """Return a function of two agents: the expected longest delay between them."""
-    matrix = network.delay.matrix.tolist() if isinstance(network.delay, PerLink) else None
-    late = network.late_links.tolist()
-
-    def delay(i: int, k: int) -> int:
-        if matrix is not None:
-            return int(matrix[i][k])
-        return network.delay.typical if late[i][k] else network.reliable_delay
-
-    return delay
+def _declared(network: Network) -> list[list[int]]:
+    """Return the expected longest delay between any two agents, one way or the other."""
+    delay = network.delay
+    usual = torch.where(network.late_links, delay.typical, network.reliable_delay)
+    one_way = delay.matrix if isinstance(delay, PerLink) else usual
+    longest: list[list[int]] = torch.maximum(one_way, one_way.T).tolist()
+    return longest
 
 
 def drawings_of(runs: Sequence[RunRecord]) -> tuple[list[dict[str, Any]], list[int]]:
@@ -68,18 +67,16 @@ def latest_ages(run: RunRecord) -> Ages | None:
 def mean_ages(run: RunRecord) -> Ages | None:
     """Return the same over the whole run, each interval weighted by its iterations."""
     n = run.network.num_agents
-    sums, weights = [[0.0] * n for _ in range(n)], [[0] * n for _ in range(n)]
+    sums, weights = np.zeros((n, n)), np.zeros((n, n))
     before, found = 0, False
     for row in run.rows:
         length, before = row["step"] - before, row["step"]
         if row.get("ages") is None or not length:
             continue
-        found = True
-        for i, ages in enumerate(row["ages"]):
-            for k, age in enumerate(ages):
-                if age is not None:
-                    sums[i][k] += length * age
-                    weights[i][k] += length
+        found, ages = True, np.array(row["ages"], dtype=np.float64)  # NaN without a message
+        sums += length * np.nan_to_num(ages)
+        weights += length * ~np.isnan(ages)
     if not found:
         return None
-    return [[tidy(s / w) if w else None for s, w in zip(a, b, strict=True)] for a, b in zip(sums, weights, strict=True)]
+    with np.errstate(invalid="ignore"):
+        return [[tidy(age) for age in ages] for ages in (sums / weights).tolist()]

@@ -149,11 +149,12 @@ def _header(runs: Sequence[RunRecord], settings: Sequence[RunGroup], rows: Seque
     what = settings[0].label if len(settings) == 1 else several
     best = max(settings, key=lambda setting: _accuracy(setting, rows))
     seeds = len({run.values["seed"] for run in runs})
+    tasks = (f"{run.values['task']}, {run.values.get('model', '')}" for run in runs)
     facts = [
         {"name": "Best accuracy" if len(settings) > 1 else "Accuracy", "value": _accuracy_text(best, rows)},
         {"name": "Network", "value": network_title(runs[0].network) if len(networks) == 1 else ", ".join(networks)},
         {"name": "Delay", "value": ", ".join(dict.fromkeys(map(_delay_text, runs)))},
-        {"name": "Task", "value": "; ".join(f"{task}, {model}" for task, model in _tasks(runs))},
+        {"name": "Task", "value": "; ".join(dict.fromkeys(tasks))},
         {"name": "Runs", "value": f"{len(runs)} run{_s(len(runs))}, {seeds} seed{_s(seeds)}"},
     ]
     if len(settings) > 1:
@@ -175,10 +176,6 @@ def _s(count: int) -> str:
 
 def _different(runs: Sequence[RunRecord], name: str) -> list[str]:
     return list(dict.fromkeys(text_of(run.values.get(name)) for run in runs))
-
-
-def _tasks(runs: Sequence[RunRecord]) -> list[tuple[str, str]]:
-    return list(dict.fromkeys((str(run.values["task"]), str(run.values.get("model", ""))) for run in runs))
 
 
 def _accuracy(setting: RunGroup, rows: Sequence[dict[str, Any]]) -> float:

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.run.folder import to_json
-from gossamer.shapes import Tensor
 from gossamer.state.checkpoint import Checkpoints, write_text
 
 
@@ -15,7 +14,7 @@ class AgentFolder:
     def __init__(self, run: Path, rank: int) -> None:
         self.path = run / "agents" / str(rank)
         self.path.mkdir(parents=True, exist_ok=True)
-        self._checkpoints = Checkpoints(self.path)
+        self.checkpoints = Checkpoints(self.path)
         self.metrics_path, self._end = self.path / "metrics.jsonl", self.path / "end.json"
 
     def begin(self) -> None:
@@ -30,18 +29,6 @@ class AgentFolder:
     def rows(self) -> dict[int, dict[str, Any]]:
         """Return the rows by step. After a restart a step may have two rows; the later one counts."""
         return {row["step"]: row for row in read_rows(self.metrics_path)}
-
-    def save(self, state: dict[str, Tensor]) -> None:
-        """Write a checkpoint."""
-        self._checkpoints.save(state)
-
-    def saved(self) -> bool:
-        """Return whether there is a checkpoint."""
-        return self._checkpoints.exist()
-
-    def load(self) -> dict[str, Tensor]:
-        """Read the newest checkpoint."""
-        return self._checkpoints.load()
 
     def end(self, status: str) -> None:
         """Write the final status of the agent."""

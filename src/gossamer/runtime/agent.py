@@ -150,7 +150,7 @@ class Agent:
             seconds, dropped = time.monotonic() - self._begun, dict(self.transport.counts)
             book.post(f"status/{self.rank}", {**self._status, "seconds": seconds, "dropped": dropped})
             book.post(f"ages/{self.rank}", {"step": self._status["step"], "ages": self._ages})
-            if self._observer is not None and (found := self._observer.look(book, int(self._status["step"]))):
+            if self._observer is not None and (found := self._observer.look(book.read, int(self._status["step"]))):
                 book.post("discovery", found)
         if self.run.launcher and not is_alive(self.run.launcher):
             print(f"gossamer: agent {self.rank} ends, because its launcher has gone", file=sys.stderr)

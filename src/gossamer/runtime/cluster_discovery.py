@@ -2,8 +2,9 @@
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 
@@ -14,12 +15,7 @@ ENOUGH = 20  # iterations of ages needed from every agent
 TOLERANCE = 1  # a reliable link is now and then one iteration late
 
 
-@runtime_checkable
-class Readable(Protocol):
-    """The part of an address book that discovery uses."""
-
-    def read(self, name: str) -> dict[str, Any] | None:
-        """Return an entry."""
+Read = Callable[[str], dict[str, Any] | None]  # of an address book: the entry of a name
 
 
 class ClusterObserver:
@@ -30,13 +26,13 @@ class ClusterObserver:
         self._found: Discovery | None = None
         self._looked, self._posted_tau = 0.0, 0
 
-    def look(self, book: Readable, step: int) -> dict[str, Any] | None:
+    def look(self, read: Read, step: int) -> dict[str, Any] | None:
         """Return clusters and tau as plain values when they changed, and log them."""
         now = time.monotonic()
         if now - self._looked < EVERY:
             return None
         self._looked = now
-        ages = self._ages(book)
+        ages = self._ages(read)
         if ages is None:
             return None
         found = discover(ages, self._network.links, tolerance=TOLERANCE, previous=self._found)
@@ -52,9 +48,9 @@ class ClusterObserver:
                 file.write(json.dumps(values) + "\n")
         return values
 
-    def _ages(self, book: Readable) -> torch.Tensor | None:
+    def _ages(self, read: Read) -> torch.Tensor | None:
         """Return the ages of the last iterations on all links, [steps, n, n]; None until all have posted enough."""
-        posted = [book.read(f"ages/{agent}") for agent in range(self._network.num_agents)]
+        posted = [read(f"ages/{agent}") for agent in range(self._network.num_agents)]
         rows = [entry.get("ages") if entry else None for entry in posted]
         count = min((len(row) if isinstance(row, list) else 0) for row in rows)
         if count < ENOUGH:

@@ -118,10 +118,11 @@ class Run:
     def to_environment(self) -> dict[str, str]:
         """Return the variables from which `read_environment` makes the same run, without defaults."""
         assumed = Run(agents=self.agents)
+        values = {name: getattr(self, name) for name in FIELDS}
         return {
-            PREFIX + name.upper(): _to_text(getattr(self, name))
-            for name in FIELDS
-            if name in _ALWAYS or getattr(self, name) != getattr(assumed, name)
+            PREFIX + name.upper(): str(int(value) if isinstance(value, bool) else value)
+            for name, value in values.items()
+            if name in _ALWAYS or value != getattr(assumed, name)
         }
 
     def make_network(self) -> Network:
@@ -174,11 +175,6 @@ def _read_own(environ: Mapping[str, str]) -> dict[str, Any]:
             except UserError as error:
                 raise UserError(f"{PREFIX}{name.upper()}: {error}") from None
     return given
-
-
-def _to_text(value: Any) -> str:
-    """Write a value so that it is read back as the same one."""
-    return str(int(value)) if isinstance(value, bool) else str(value)
 
 
 def host_name() -> str:

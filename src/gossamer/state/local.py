@@ -68,9 +68,8 @@ class Schedule:
             raise UserError(f"lr must be positive and finite, got {self.lr}; use for example 0.05")
         if not 0 <= self.warmup_epochs < math.inf:
             raise UserError(f"warmup must be 0 epochs or more, got {self.warmup_epochs}")
-        self.at(
-            math.ceil(self.warmup_epochs * self.steps_per_epoch)
-        )  # checks the text, which is read only after the warm-up
+        # Checks the text, which is read only after the warm-up.
+        self.at(math.ceil(self.warmup_epochs * self.steps_per_epoch))
 
     def at(self, step: int) -> float:
         """Return the learning rate of this step."""

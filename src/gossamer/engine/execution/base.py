@@ -41,9 +41,8 @@ class Execution(ABC):
     """N models with the parameters x [N, d]. `buffers` holds their buffers, [N, *shape] by name."""
 
     name: ClassVar[str]
-    running: (
-        nn.Module
-    )  # the module that runs; a setting of a layer, such as BatchNorm's momentum, applies to all agents
+    # The module that runs; a setting of a layer, such as BatchNorm's momentum, applies to all agents.
+    running: nn.Module
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup

@@ -66,9 +66,8 @@ class VmapExecution(_OneModule):
             return self.loss(outputs, targets), moved
 
         def run(flat: Tensor, buffers: Buffers, inputs: Tensor) -> tuple[Tensor, Buffers]:
-            moved = {
-                name: buffer.clone() for name, buffer in buffers.items()
-            }  # inputs of a transform cannot be changed in place
+            # Inputs of a transform cannot be changed in place.
+            moved = {name: buffer.clone() for name, buffer in buffers.items()}
             return module(flat.to(setup.working_dtype), inputs, moved), moved
 
         # Dropout draws a different mask for each agent.

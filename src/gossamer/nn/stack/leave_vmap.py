@@ -23,24 +23,6 @@ class MapLayout(enum.IntEnum):
     PLAIN = 2  # each agent's maps are contiguous: any view works, but every layer copies
 
 
-def fold(x: Float[Tensor, "n batch channels *space"], layout: MapLayout) -> Float[Tensor, "batch folded *space"]:
-    """Concatenate the agents' channels.
-
-    The result of `unfold` is folded without a copy (unless PLAIN), also after elementwise operations, which keep the
-    strides.
-    """
-    n, batch, channels, *space = x.shape
-    if layout == MapLayout.CHANNELS_LAST and x.is_cuda and len(space) == 2:
-        return x.permute(1, 3, 4, 0, 2).reshape(batch, *space, n * channels).permute(0, 3, 1, 2)
-    return x.transpose(0, 1).reshape(batch, n * channels, *space)
-
-
-def unfold(y: Tensor, n: int, layout: MapLayout) -> Tensor:
-    """Split the channels of [batch, n * channels, ...] over the agents: [n, batch, channels, ...]."""
-    x = y.view(y.shape[0], n, y.shape[1] // n, *y.shape[2:]).transpose(0, 1)
-    return x.contiguous() if layout == MapLayout.PLAIN else x
-
-
 try:
     # As the vmap rule of torch.autograd.Function, but without pytrees: 12 instead of 125 microseconds per call.
     from torch._C._functorch import _add_batch_dim, _unwrap_batched
@@ -67,13 +49,21 @@ class Session:
         self.layout = MapLayout.CHANNELS_LAST
         self.counters: list[Tensor] = []  # batch counters to increase together after the pass
 
-    def fold(self, x: Tensor) -> Tensor:
-        """Return [batch, n * channels, ...] for [n, batch, channels, ...]."""
-        return fold(x, self.layout)
+    def fold(self, x: Float[Tensor, "n batch channels *space"]) -> Float[Tensor, "batch folded *space"]:
+        """Concatenate the agents' channels.
+
+        The result of `unfold` is folded without a copy (unless PLAIN), also after elementwise operations, which keep
+        the strides.
+        """
+        n, batch, channels, *space = x.shape
+        if self.layout == MapLayout.CHANNELS_LAST and x.is_cuda and len(space) == 2:
+            return x.permute(1, 3, 4, 0, 2).reshape(batch, *space, n * channels).permute(0, 3, 1, 2)
+        return x.transpose(0, 1).reshape(batch, n * channels, *space)
 
     def unfold(self, y: Tensor) -> Tensor:
-        """Return [n, batch, channels, ...] for [batch, n * channels, ...]."""
-        return unfold(y, self.n, self.layout)
+        """Split the channels of [batch, n * channels, ...] over the agents: [n, batch, channels, ...]."""
+        x = y.view(y.shape[0], self.n, y.shape[1] // self.n, *y.shape[2:]).transpose(0, 1)
+        return x.contiguous() if self.layout == MapLayout.PLAIN else x
 
     def call(self, anchor: Tensor | None, run: AgentsFunction, inputs: tuple[Any, ...]) -> Any:
         """Call `run` inside the vmap (with its anchor) or outside it (None)."""

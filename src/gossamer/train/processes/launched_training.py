@@ -141,7 +141,7 @@ def _status(agents: list[AgentFolder], report: LaunchReport) -> str:
 
 def _of_the_average(made: Plan, module: nn.Module, agents: list[AgentFolder]) -> OfAverage:
     """Evaluate the average of the agents' last models, and how far they are from it."""
-    states = [agent.load() for agent in agents if agent.saved()]
+    states = [agent.checkpoints.load() for agent in agents if agent.checkpoints.exist()]
     if len(states) < len(agents):
         return {"accuracy_average_model": None, "consensus_distance": None}
     module = module.to(getattr(torch, made.settings.dtype))

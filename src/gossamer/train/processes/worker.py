@@ -56,7 +56,7 @@ class Worker:
                 algorithm=made.algorithm,
                 agent=self.agent,
                 share=float(made.share[rank]),
-                rejoin=self._follows_others or not AgentFolder(path, rank).saved(),
+                rejoin=self._follows_others or not AgentFolder(path, rank).checkpoints.exist(),
             )
         self.folder = AgentFolder(path, rank)
         self._feed, self._fresh = self._make_feed("batches"), self._make_feed("fresh-batches")
@@ -65,7 +65,7 @@ class Worker:
         self._sent, self._begun = 0, time.monotonic()
         # Of earlier parts of the run, as far as this agent recorded them.
         self._seconds_before = max((row.get("seconds") or 0.0 for row in self.folder.rows().values()), default=0.0)
-        if self.folder.saved() and not self.optimizer.adopted:
+        if self.folder.checkpoints.exist() and not self.optimizer.adopted:
             self._resume()
 
     @property
@@ -102,8 +102,8 @@ class Worker:
             if t % every == 0 or t == steps:
                 self._record()
             if t % save == 0 and t < steps:
-                self.folder.save(self.state_dict())
-        self.folder.save(self.state_dict())
+                self.folder.checkpoints.save(self.state_dict())
+        self.folder.checkpoints.save(self.state_dict())
         return INTERRUPTED if self.optimizer.steps_done < steps else "finished"
 
     def _stop(self, *_: object) -> None:
@@ -199,7 +199,7 @@ class Worker:
         return {**model, **memory, **node, **sums, "sent": torch.tensor(self._sent)}
 
     def _resume(self) -> None:
-        state = self.folder.load()
+        state = self.folder.checkpoints.load()
         self.module.load_state_dict(part_of(state, "model."))
         parameters = list(itertools.chain.from_iterable(group["params"] for group in self.optimizer.param_groups))
         for place, memory in part_of(state, "memory.").items():
