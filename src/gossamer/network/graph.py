@@ -1,6 +1,7 @@
 """Graphs of agents 0..n-1: common graphs, any networkx graph, or a file."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,29 +11,25 @@ import torch
 from gossamer.errors import UserError
 from gossamer.shapes import Bool, Tensor
 
-
-def complete(n: int) -> nx.Graph:
-    """Link every pair of agents."""
-    _at_least("complete", n, 1)
-    return nx.complete_graph(n)
+Maker = Callable[[int], nx.Graph]
 
 
-def ring(n: int) -> nx.Graph:
-    """Link agent i with i - 1 and i + 1, modulo n."""
-    _at_least("ring", n, 3, "; use complete:2 or path:2 for fewer")
-    return nx.cycle_graph(n)
+def _of_size(name: str, make: Maker, least: int = 1, remedy: str = "") -> Maker:
+    """Return the function that makes a graph of n agents, or refuses too few."""
+
+    def made(n: int) -> nx.Graph:
+        _at_least(name, n, least, remedy)
+        return make(n)
+
+    return made
 
 
-def path(n: int) -> nx.Graph:
-    """Link agent i with i + 1."""
-    _at_least("path", n, 1)
-    return nx.path_graph(n)
-
-
-def star(n: int) -> nx.Graph:
-    """Link agent 0 with each of the n - 1 others."""
-    _at_least("star", n, 1)
-    return nx.star_graph(n - 1)
+complete = _of_size("complete", nx.complete_graph)
+ring = _of_size("ring", nx.cycle_graph, 3, "; use complete:2 or path:2 for fewer")
+path = _of_size("path", nx.path_graph)
+star = _of_size("star", lambda n: nx.star_graph(n - 1))
+# Agent i is linked with i + 2^j and i - 2^j, modulo n, for every 2^j < n.
+exponential = _of_size("exponential", lambda n: nx.circulant_graph(n, [2**j for j in range((n - 1).bit_length())]))
 
 
 def torus(rows: int, columns: int) -> nx.Graph:
@@ -41,12 +38,6 @@ def torus(rows: int, columns: int) -> nx.Graph:
         raise UserError(f"a torus needs 2 rows and 2 columns or more, got {rows}x{columns}; use ring for one row")
     grid = nx.grid_2d_graph(rows, columns, periodic=True)
     return nx.relabel_nodes(grid, {(row, column): row * columns + column for row, column in grid})
-
-
-def exponential(n: int) -> nx.Graph:
-    """Link agent i with i + 2^j and i - 2^j, modulo n, for every 2^j < n."""
-    _at_least("exponential", n, 1)
-    return nx.circulant_graph(n, [2**j for j in range((n - 1).bit_length())])
 
 
 def random(n: int, p: float, seed: int = 0) -> nx.Graph:

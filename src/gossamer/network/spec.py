@@ -1,7 +1,7 @@
 """Networks and delays from text: 'ring:8', 'paper-1', 'file:net.json'; '20', 'uniform:5,60', 'trace:FILE'."""
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from operator import index
 from pathlib import Path
@@ -43,14 +43,6 @@ NETWORKS = {
 }
 
 _PAPER = {"paper-1": "3,5", "paper-2": "3,2", "paper-3": "6,6,6,2"}
-
-_ONE_NUMBER: dict[str, Callable[[int], nx.Graph]] = {
-    "complete": graph.complete,
-    "ring": graph.ring,
-    "path": graph.path,
-    "star": graph.star,
-    "exponential": graph.exponential,
-}
 
 # Sizes, or groups of agents: see parse_clusters.
 ClusterSpec = str | Sequence[Any]
@@ -142,7 +134,8 @@ def _plain_graph(kind: str, spec: str, rest: str) -> nx.Graph:
     if kind == "regular":
         agents, options = _options(spec, rest, required="k")
         return graph.regular(agents, _whole(spec, options["k"]), _whole(spec, options.get("seed", "0")))
-    return _ONE_NUMBER[kind](_whole(spec, rest))
+    made: nx.Graph = getattr(graph, kind)(_whole(spec, rest))  # complete, ring, path, star, exponential
+    return made
 
 
 def _options(spec: str, rest: str, required: str) -> tuple[int, dict[str, str]]:
@@ -154,15 +147,12 @@ def _options(spec: str, rest: str, required: str) -> tuple[int, dict[str, str]]:
 
 
 def _whole(spec: str, text: str) -> int:
-    try:
-        return int(text)
-    except ValueError:
-        raise _garbled(spec) from None
+    return int(_number(spec, text, int))
 
 
-def _number(spec: str, text: str) -> float:
+def _number(spec: str, text: str, kind: type[int] | type[float] = float) -> float | int:
     try:
-        return float(text)
+        return kind(text)
     except ValueError:
         raise _garbled(spec) from None
 

@@ -16,7 +16,7 @@ from gossamer.paper.cells import BEYOND, FAMILY, PROTOCOLS, SCALES, Cell, Scale
 from gossamer.paper.findings import Claim, Reported, RowColumn, Section, Verdict, leading, verdict_on_claims
 from gossamer.paper.rates import Rates
 from gossamer.paper.store import Outcome, Store
-from gossamer.report.style import COLOURS, DASHES, DPI, GREY, MARKERS, styled
+from gossamer.report.style import COLOURS, DPI, GREY, line_style, save_picture, styled
 from gossamer.state.checkpoint import write_text
 
 WIDTH = 120
@@ -256,13 +256,8 @@ def style_of(row: str, rows: Sequence[str]) -> LineStyle:
     """Return the style of a row's line among these rows."""
     others = [each for each in rows if each not in MAIN_ROWS]
     order = MAIN_ROWS.index(row) if row in MAIN_ROWS else len(MAIN_ROWS) + others.index(row)
-    return {
-        "color": COLOURS[order % len(COLOURS)],
-        "linestyle": DASHES[order % len(DASHES)],
-        "marker": MARKERS[order % len(MARKERS)],
-        "markersize": 4.5,
-        "linewidth": 1.5,
-    }
+    names = ("color", "linestyle", "marker")
+    return {name: line_style(order)[name] for name in names} | {"markersize": 4.5, "linewidth": 1.5}
 
 
 def panels_for(titles: Sequence[str], width: float = 4.2, height: float = 3.4) -> tuple[Figure, list[Axes]]:
@@ -280,8 +275,3 @@ def add_legend(figure: Figure, styles: Mapping[str, LineStyle], columns: int) ->
     """Name the lines below the panels."""
     handles = [Line2D([], [], **{"label": label, **style}) for label, style in styles.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=columns)
-
-
-def save_picture(figure: Figure, path: Path) -> None:
-    """Write a picture as PNG."""
-    figure.savefig(path, facecolor="white", pil_kwargs={"optimize": True})

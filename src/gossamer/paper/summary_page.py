@@ -26,10 +26,10 @@ from gossamer.paper.paper_result import (
     ResultSection,
     Sections,
     markdown_table,
-    save_picture,
     wrapped,
 )
 from gossamer.paper.paper_tables import FIRST, draw_above_baseline
+from gossamer.report.style import save_picture
 from gossamer.state.checkpoint import write_text
 
 BASELINE, OURS = "D-ASGD", "PC-ASGD"

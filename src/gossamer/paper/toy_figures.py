@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, NullLocator
 
 from gossamer.paper.toy import Row
-from gossamer.report.style import COLOURS, DASHES, DPI, GREY, MARKERS, styled
+from gossamer.report.style import COLOURS, DASHES, DPI, GREY, line_style, save_picture, styled
 from gossamer.theory.functions import FUNCTIONS, Function
 
 FORM = "derived"
@@ -30,7 +30,7 @@ def write_toy_figures(results: Sequence[Row], folder: Path) -> list[Path]:
         rows = [row for row in results if row["function"] == name]
         for stem, figure in ((name, draw_scaled(rows)), (f"{name}-printed-step", draw_unscaled(rows))):
             paths.append(folder / f"{stem}.png")
-            figure.savefig(paths[-1], facecolor="white", pil_kwargs={"optimize": True})
+            save_picture(figure, paths[-1])
     return paths
 
 
@@ -196,8 +196,7 @@ def _cross_height(index: int) -> float:
 
 
 def _delay_style(index: int) -> dict[str, Any]:
-    style = {"color": COLOURS[index % len(COLOURS)], "marker": MARKERS[index % len(MARKERS)]}
-    return style | {"markersize": 6, "markeredgecolor": "white", "markeredgewidth": 0.5, "linewidth": 1.7}
+    return {name: value for name, value in line_style(index).items() if name != "linestyle"}
 
 
 def _delay_line(delay: int, index: int) -> Line2D:

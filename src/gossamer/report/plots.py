@@ -38,10 +38,11 @@ from gossamer.report.style import (
     FILLS,
     GREY,
     LATE,
-    MARKERS,
     OVERVIEW_DPI,
     RELIABLE,
     Dashes,
+    line_style,
+    save_picture,
     styled,
 )
 from gossamer.shapes import Bool, Tensor
@@ -52,7 +53,7 @@ class Picture(Figure):
 
     def _repr_png_(self) -> bytes:
         file = io.BytesIO()
-        self.savefig(file, format="png", dpi=80, facecolor="white", pil_kwargs={"optimize": True})
+        save_picture(self, file, dpi=80)
         return file.getvalue()
 
 
@@ -156,7 +157,7 @@ def write_plots(folder: Path, runs: Sequence[LabelledRun], network: Network) -> 
     paths = []
     for name, figure in figures.items():
         paths.append(folder / f"{name}.png")
-        figure.savefig(paths[-1], facecolor="white", pil_kwargs={"optimize": True})
+        save_picture(figure, paths[-1])
     return paths
 
 
@@ -198,19 +199,7 @@ def _curves_on(axes: Axes, runs: Sequence[LabelledRun], name: str) -> list[Line2
 
 
 def _line(curve: Curve, label: str) -> Line2D:
-    index = curve.order
-    return Line2D(
-        curve.steps,
-        curve.mean,
-        label=label,
-        color=COLOURS[index % len(COLOURS)],
-        linestyle=DASHES[index % len(DASHES)],
-        marker=MARKERS[index % len(MARKERS)],
-        markersize=6,
-        markeredgecolor="white",
-        markeredgewidth=0.5,
-        linewidth=1.7,
-    )
+    return Line2D(curve.steps, curve.mean, label=label, **line_style(curve.order))
 
 
 def _legend_label(curve: Curve, low: float, high: float, unit: str) -> str:

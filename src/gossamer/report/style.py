@@ -25,6 +25,25 @@ DASHES: tuple[Dashes, ...] = (
 MARKERS = "osD^vPX*"
 RELIABLE, GREY = "#333333", "#555555"
 
+
+def line_style(index: int) -> dict[str, Any]:
+    """Return colour, dashes and marker of a line, the same in all pictures."""
+    return {
+        "color": COLOURS[index % len(COLOURS)],
+        "linestyle": DASHES[index % len(DASHES)],
+        "marker": MARKERS[index % len(MARKERS)],
+        "markersize": 6,
+        "markeredgecolor": "white",
+        "markeredgewidth": 0.5,
+        "linewidth": 1.7,
+    }
+
+
+def save_picture(figure: Any, path: Any, **more: Any) -> None:
+    """Write a figure as a small PNG, to a path or a file."""
+    figure.savefig(path, format="png", facecolor="white", pil_kwargs={"optimize": True}, **more)
+
+
 STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 11,

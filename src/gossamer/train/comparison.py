@@ -92,10 +92,10 @@ def compare(
     first = entries[0].settings.seed
     runs: list[LabelledRun] = []
     shown_network: Network | None = None
-    with showing(progress, len(entries) * seeds) as shown:
+    with showing(progress, len(entries) * seeds) as begin:
 
         def on_run(entry: Entry, seed: int, steps: int) -> OnStep | None:
-            return shown.begin(f"{entry.label}, seed {seed}", steps)
+            return begin(f"{entry.label}, seed {seed}", steps)
 
         numbers = list(range(first, first + seeds))
         for run, met_network in run_all(entries, numbers, folder, on_run, task=own_task, network=own_network):

@@ -7,8 +7,8 @@ import contextlib
 import statistics
 import sys
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -23,29 +23,25 @@ PAUSE = 0.25  # least seconds between two updates of the widget
 err = Console(stderr=True)
 
 
-class Shown(Protocol):
-    """A display of the progress of one or more runs."""
-
-    def begin(self, label: str, steps: int) -> "OnStep | None":
-        """Begin a run; return the callback for its steps."""
+Begin = Callable[[str, int], "OnStep | None"]  # begins a run of so many steps; returns the callback for its steps
 
 
 @contextlib.contextmanager
-def showing(wanted: bool | str, runs: int = 1) -> Iterator[Shown]:
-    """Show progress: True everywhere, "auto" in a notebook only, False nowhere."""
+def showing(wanted: bool | str, runs: int = 1) -> Iterator[Begin]:
+    """Show progress of one or more runs: True everywhere, "auto" in a notebook only, False nowhere."""
     if wanted not in (True, False, "auto"):
         raise UserError(f"progress must be True, False or 'auto', got '{wanted}'")
     if wanted and in_notebook():
         widget = Widget(runs)
         try:
-            yield widget
+            yield widget.begin
         finally:
             widget.close()
     elif wanted is True:
         with make_progress() as bars:
-            yield Bars(bars, runs)
+            yield Bars(bars, runs).begin
     else:
-        yield Silent()
+        yield lambda label, steps: None
 
 
 def in_notebook() -> bool:
@@ -65,13 +61,6 @@ def both(*callbacks: "OnStep | None") -> "OnStep | None":
             callback(step, row)
 
     return on_step
-
-
-class Silent:
-    """No display."""
-
-    def begin(self, label: str, steps: int) -> None:
-        """Show nothing."""
 
 
 class Widget:

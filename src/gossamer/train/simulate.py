@@ -111,8 +111,8 @@ def simulate(
     if training.settings.log and out is None:
         raise UserError(f"log='{training.settings.log}' needs a folder for its files; give one with out=")
     folder = RunFolder.create(Path(out), training.settings, training.network) if out is not None else None
-    with showing(progress) as shown:
-        on_both = both(on_step, shown.begin(training.algorithm.name, training.steps))
+    with showing(progress) as begin:
+        on_both = both(on_step, begin(training.algorithm.name, training.steps))
         if folder is None:
             trained = training.run(None, on_both)
         else:

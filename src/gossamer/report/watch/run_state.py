@@ -112,16 +112,12 @@ def live_view(status: Status | None, health: Health, anchor: Status | None, *, t
         "state": state,
         "words": words,
         "step": step,
-        "steps": said.get("steps"),
-        "epoch": said.get("epoch"),
-        "seconds": said.get("seconds"),
+        **{name: said.get(name) for name in ("steps", "epoch", "seconds", "time", "ages")},
         "left": seconds_left(said, anchor) if state == RUNNING else None,
-        "time": said.get("time"),
         "agents": [
             {**agent, "loss": loss, "flags": health.flags(place, loss, nonfinite=bool(agent.get("nonfinite")))}
             for place, (agent, loss) in enumerate(zip(told, losses, strict=True))
         ],
-        "ages": said.get("ages"),
         "events": said.get("events", []),
     }
 
