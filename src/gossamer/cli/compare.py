@@ -16,7 +16,7 @@ from gossamer.engine.training import OnStep
 from gossamer.errors import StabilityWarning, UserError
 from gossamer.network import Network
 from gossamer.report.runs import LabelledRun
-from gossamer.run.folder import unused_folder
+from gossamer.run.folder import make_folder, unused_folder
 from gossamer.run.settings import read_settings
 from gossamer.train.compare import Entry, check_all, plan, run_all, split_algorithms, summarise, write_results
 from gossamer.train.progress import Bars
@@ -162,10 +162,7 @@ def _new_folder(out_dir: Path | None) -> Path:
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     if folder.exists() and (not folder.is_dir() or names - {"runs"}):
         raise UserError(f"'{folder}' already exists; choose another --out")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot create '{folder}' ({error.strerror}); choose another --out") from None
+    make_folder(folder)
     return folder
 
 

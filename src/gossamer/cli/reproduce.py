@@ -19,7 +19,8 @@ from gossamer.paper.cells import PROTOCOLS, SCALES, chosen
 from gossamer.paper.make_run import Stopped
 from gossamer.paper.paper_result import MeasuredResult, PaperResult, Sections, find_sections
 from gossamer.paper.store import Store
-from gossamer.paper.summary_page import make_folder, write_pages
+from gossamer.paper.summary_page import write_pages
+from gossamer.run.folder import make_folder
 from gossamer.run.machine import check_device
 
 PUBLISHED = Path("docs/results")  # in a clone of the repository

@@ -23,11 +23,6 @@ Links = Bool[Tensor, "n n"]
 Sampled = tuple[Int[Tensor, "n n"], Tensor]  # the delays, and the model's new state
 
 
-def no_state() -> Tensor:
-    """Return the state of a model without memory."""
-    return torch.empty(0, dtype=torch.int64)
-
-
 def steps_until_negligible(probability: float) -> int:
     """Return the smallest m with probability^m <= 1e-6."""
     if probability <= 0.0:
@@ -52,8 +47,8 @@ class Delay(ABC):
         return self.largest
 
     def start(self, links: Links, generator: torch.Generator) -> Tensor:
-        """Return the state before step 0."""
-        return no_state()
+        """Return the state before step 0; a model without memory has an empty one."""
+        return torch.empty(0, dtype=torch.int64)
 
     @abstractmethod
     def sample(self, step: int, state: Tensor, links: Links, generator: torch.Generator) -> Sampled:

@@ -4,7 +4,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gossamer.errors import UserError
 from gossamer.paper import RESULTS
 from gossamer.paper.cells import BEYOND, CEILING, PROTOCOLS
 from gossamer.paper.findings import (
@@ -30,6 +29,7 @@ from gossamer.paper.paper_result import (
 )
 from gossamer.paper.paper_tables import FIRST, draw_above_baseline
 from gossamer.report.style import save_picture
+from gossamer.run.folder import make_folder
 from gossamer.state.checkpoint import write_text
 
 BASELINE, OURS = "D-ASGD", "PC-ASGD"
@@ -44,14 +44,6 @@ LEGEND = (
     "Each cell: in how many comparisons we find the same order, in how many of these also the paper's size, then the "
     "smallest and the largest difference in points of accuracy."
 )
-
-
-def make_folder(folder: Path) -> None:
-    """Make the folder of all pages, or say why not."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot create '{folder}' ({error.strerror}); choose another --out") from None
 
 
 def write_pages(results: Iterable[PaperResult], sections: Sections, folder: Path) -> list[Path]:

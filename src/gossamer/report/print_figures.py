@@ -17,7 +17,7 @@ from gossamer.report.plots import draw_curves, draw_network
 from gossamer.report.read_runs import RunRecord
 from gossamer.report.runs import fold
 from gossamer.report.style import DPI, styled
-from gossamer.run.folder import safe_name
+from gossamer.run.folder import make_folder, safe_name
 from gossamer.state.checkpoint import write_bytes
 
 MAKER = "gossamer report"  # in the metadata of each figure: such a file may be overwritten
@@ -32,10 +32,7 @@ def write_figures(folder: Path, runs: Sequence[RunRecord]) -> list[Path]:
     for path in files:
         if path.exists() and MAKER.encode() not in path.read_bytes()[:4096]:
             raise UserError(f"'{path}' exists and is not a figure of a report; choose another --figures")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"cannot create '{folder}' ({error.strerror}); choose another --figures") from None
+    make_folder(folder, "--figures")
     for path, figure in files.items():
         write_bytes(path, _drawn(figure, path.suffix[1:]), "make room, or choose another --figures")
     return list(files)

@@ -51,10 +51,7 @@ class RunFolder:
             raise UserError(f"'{path}' already exists and is a file; choose another --out")
         if path.exists() and any(path.iterdir()):
             raise UserError(f"'{path}' already exists; choose another --out, or continue it with --resume {path}")
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"cannot create '{path}' ({error.strerror}); choose another --out") from None
+        make_folder(path)
         write_text(path / "metrics.jsonl", "")
         # Written last: config.toml makes this a run folder. From here on, a killed run can be resumed.
         write_text(path / "config.toml", _self_contained(path, settings, network).to_toml())
@@ -149,6 +146,14 @@ def _copied(path: Path, plugin: str) -> str:
     (path / copy).parent.mkdir(exist_ok=True)
     write_text(path / copy, Path(plugin).read_text(encoding="utf-8"))
     return copy.as_posix()
+
+
+def make_folder(path: Path, flag: str = "--out") -> None:
+    """Make a folder, or say why not and which flag names another."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"cannot create '{path}' ({error.strerror}); choose another {flag}") from None
 
 
 def safe_name(text: str) -> str:

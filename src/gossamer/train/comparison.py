@@ -82,10 +82,8 @@ def compare(
     texts = split_algorithms(algorithms) if isinstance(algorithms, str) else list(algorithms)
     entries = plan(texts, {**names_of(task, network, settings), **settings})
     folder = _new_folder(out, entries[0].settings.log)
-    own_task, own_network = (
-        task if isinstance(task, Task) else None,
-        network if isinstance(network, Network) else None,
-    )
+    own_task = task if isinstance(task, Task) else None
+    own_network = network if isinstance(network, Network) else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StabilityWarning)  # each run warns when it starts
         check_all(entries, task=own_task, network=own_network)

@@ -1,13 +1,13 @@
 """What agents report to the launcher, written into the run's folder: status.json, and samples as metrics.jsonl."""
 
 import math
-import statistics
 import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from gossamer.report.runs import mean
 from gossamer.run.folder import to_json
 from gossamer.run.status import ALIVE, DEAD, DONE, REJOINED, RUNNING, StatusFile
 from gossamer.runtime.launch.job import LaunchJob, LaunchReport, Watcher
@@ -129,13 +129,12 @@ class Samples:
 
 def _sample(rows: Rows, step: int, seconds: float) -> dict[str, Any]:
     ages = age_matrix([row.get("ages") for row in rows])
-    heard = [age for of_one in ages or [] for age in of_one if age is not None]
     return {
         "step": step,
         "accuracy": _of_each(rows, "accuracy"),
         "train_loss": _of_each(rows, "loss"),
         "predict": _of_each(rows, "predict"),
-        "message_age": statistics.fmean(heard) if heard else None,
+        "message_age": mean(age for of_one in ages or [] for age in of_one),
         "bytes_sent": [int(row["sent"]) if is_number(row.get("sent")) else 0 for row in rows],
         "ages": ages,
         "seconds": round(seconds, 4),

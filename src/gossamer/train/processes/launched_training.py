@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from gossamer.errors import UserError
+from gossamer.report.runs import mean
 from gossamer.run.agent_folder import AgentFolder
 from gossamer.run.folder import RunFolder
 from gossamer.run.machine import check_device
@@ -98,7 +99,6 @@ def _summary(made: Plan, folder: RunFolder, how: ProcessSettings, report: Launch
     if not there:
         raise UserError(f"no agent got as far as its first evaluation; see {folder.path / 'agent-0.log'}")
     module = made.task.fresh_module(made.settings.seed).module
-    predict = [last["predict_run"] for last in there if last["predict_run"] is not None]
     messages = sum(last["messages"] for last in there)
     measured: MeasuredValues = {
         "iterations": min(last["step"] for last in there),
@@ -106,7 +106,7 @@ def _summary(made: Plan, folder: RunFolder, how: ProcessSettings, report: Launch
         "accuracy_best": max((statistics.fmean(row["accuracy"]) for row in history), default=None),
         **_of_the_average(made, module, agents),
         "loss_mean": statistics.fmean(finite_or_nan([last["loss"] for last in there])),
-        "predict_fraction": statistics.fmean(predict) if predict else None,
+        "predict_fraction": mean(last["predict_run"] for last in there),
         "message_age": sum(last["age_sum"] for last in there) / messages if messages else None,
         "evaluated_step": min(last["step"] for last in there),
         "bytes_sent_per_agent": [0 if last is None else last["bytes_sent"] for last in lasts],

@@ -1,10 +1,10 @@
 """Joins the metrics of all agents: one row for each step at which all were evaluated."""
 
 import math
-import statistics
 from typing import Any
 
 from gossamer.engine.metrics import MOST_PAIRED
+from gossamer.report.runs import mean
 from gossamer.run.agent_folder import AgentFolder, Tail, parsed, read_rows
 from gossamer.run.folder import RunFolder
 
@@ -15,9 +15,8 @@ def joined_row(at: list[Row]) -> Row:
     """Return the row of a step from the agents' rows, whatever the time of each."""
     row: Row = {name: at[0][name] for name in ("step", "epoch", "lr")}
     row |= {name: [of_one[name] for of_one in at] for name in ("accuracy", "loss", "train_loss", "predict")}
-    heard = [of_one["message_age"] for of_one in at if of_one["message_age"] is not None]
     return row | {
-        "message_age": statistics.fmean(heard) if heard else None,
+        "message_age": mean(of_one["message_age"] for of_one in at),
         "bytes_sent": [of_one["bytes_sent"] for of_one in at],
         "ages": age_matrix([of_one.get("ages") for of_one in at]),
         "seconds": max(of_one["seconds"] for of_one in at),
