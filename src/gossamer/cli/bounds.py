@@ -9,7 +9,7 @@ from rich.table import Table
 
 from gossamer.algorithms.plugins import load_plugins
 from gossamer.cli.display import make_progress, out, print_json, print_table
-from gossamer.cli.flags import takes_settings
+from gossamer.cli.flags import Json, takes_settings
 from gossamer.engine.training import Training
 from gossamer.errors import UserError, read_number, unknown_name
 from gossamer.run.folder import RunFolder
@@ -34,7 +34,7 @@ def bounds(
     constant: Annotated[
         list[str] | None, typer.Option("--constant", help="Set a constant, such as gamma=12; may be repeated.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    json: Json = False,
     given: dict[str, Any],
 ) -> None:
     """Estimate the constants of the paper's bounds from a run, and print the bounds beside what the run measured.

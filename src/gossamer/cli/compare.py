@@ -10,7 +10,7 @@ import typer
 from gossamer.algorithms import algorithm_names
 from gossamer.algorithms.plugins import load_plugins
 from gossamer.cli.display import comparison_table, make_progress, print_json, print_table
-from gossamer.cli.flags import takes_settings
+from gossamer.cli.flags import Algorithms, Config, Json, Preset, ReportFolder, takes_settings
 from gossamer.cli.interrupt import INTERRUPTED
 from gossamer.engine.training import OnStep
 from gossamer.errors import StabilityWarning, UserError
@@ -36,24 +36,17 @@ DEMO = {
 
 @takes_settings("algorithm")
 def compare(
-    config: Annotated[Path | None, typer.Argument(help="TOML file of settings; flags override it.")] = None,
+    config: Config = None,
     *,
-    algorithms: Annotated[
-        str,
-        typer.Option("--algorithms", "-a", help="Comma-separated names, with options as in pc-asgd/theta=pv; or all."),
-    ] = FAMILY,
+    algorithms: Algorithms = FAMILY,
     seeds: Annotated[int, typer.Option(help="Number of seeds; the first one is --seed.")] = 3,
-    preset: Annotated[
-        str | None, typer.Option(help="Settings that follow one reading of the paper: default, paper or public-code.")
-    ] = None,
-    out_dir: Annotated[
-        Path | None, typer.Option("--out", help="Folder for the report (default: a new one under reports/).")
-    ] = None,
+    preset: Preset = None,
+    out_dir: ReportFolder = None,
     tuned: Annotated[
         Path | None, typer.Option(help="Take each algorithm's learning rate from this file, written by gossamer tune.")
     ] = None,
     plots: Annotated[bool, typer.Option(help="Draw the plots.")] = True,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    json: Json = False,
     given: dict[str, Any],
 ) -> None:
     """Compare algorithms on one task and network over several seeds.
@@ -75,11 +68,9 @@ def compare(
 
 
 def demo(
-    out_dir: Annotated[
-        Path | None, typer.Option("--out", help="Folder for the report (default: a new one under reports/).")
-    ] = None,
+    out_dir: ReportFolder = None,
     seeds: Annotated[int, typer.Option(help="Number of seeds.")] = 3,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    json: Json = False,
 ) -> None:
     """Compare eight algorithms on the paper's 8 agents with the digits data. `make demo` runs this.
 

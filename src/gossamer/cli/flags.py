@@ -3,6 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -10,6 +11,19 @@ import typer
 from gossamer.algorithms import describe_algorithms
 from gossamer.algorithms.options import describe_options
 from gossamer.run.settings import SETTING_NAMES, Settings
+
+# Flags that several commands have.
+Algorithms = Annotated[
+    str, typer.Option("--algorithms", "-a", help="Comma-separated names, with options as in pc-asgd/theta=pv; or all.")
+]
+Config = Annotated[Path | None, typer.Argument(help="TOML file of settings; flags override it.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Preset = Annotated[
+    str | None, typer.Option(help="Settings that follow one reading of the paper: default, paper or public-code.")
+]
+ReportFolder = Annotated[
+    Path | None, typer.Option("--out", help="Folder for the report (default: a new one under reports/).")
+]
 
 NETWORK_FLAGS = (
     *("network", "clusters", "delay", "delay_unit", "loss", "mixing", "lazy"),

@@ -18,7 +18,7 @@ import typer
 from gossamer.algorithms import algorithm, algorithm_names, parse_algorithm
 from gossamer.algorithms.options import describe_options, read_options
 from gossamer.cli.display import print_json
-from gossamer.cli.flags import make_flag, with_flags
+from gossamer.cli.flags import Json, make_flag, with_flags
 from gossamer.cli.interrupt import INTERRUPTED, Interrupt
 from gossamer.cli.launch_view import LaunchView
 from gossamer.errors import UserError, read_whole
@@ -73,7 +73,7 @@ def launch(
         str | None,
         typer.Option(metavar="RANK|all|none", help="Show the output of these agents (default: 0, or a live table)."),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    json: Json = False,
     given: dict[str, Any],
 ) -> None:
     """Run a training script as many agents, one process each: on this machine, under torchrun, or on a Ray cluster.

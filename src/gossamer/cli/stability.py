@@ -9,7 +9,7 @@ import typer
 from gossamer.algorithms import algorithm as make_algorithm
 from gossamer.algorithms import parse_algorithm
 from gossamer.cli.display import print_json, print_lines
-from gossamer.cli.flags import NETWORK_FLAGS, takes_settings
+from gossamer.cli.flags import NETWORK_FLAGS, Json, takes_settings
 from gossamer.cli.network import check_new
 from gossamer.errors import UserError
 from gossamer.network import Network, broadcast
@@ -31,7 +31,7 @@ def stability(
     picture: Annotated[
         Path | None, typer.Option(help="Draw the spectral radius over learning rates into this .png or .svg file.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    json: Json = False,
     *,
     given: dict[str, Any],
 ) -> None:

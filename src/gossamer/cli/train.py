@@ -16,7 +16,7 @@ from gossamer.algorithms import parse_algorithm
 from gossamer.algorithms.options import read_options
 from gossamer.algorithms.plugins import load_plugins
 from gossamer.cli.display import make_progress, print_json, print_lines, step_callback
-from gossamer.cli.flags import takes_settings
+from gossamer.cli.flags import Config, Json, Preset, takes_settings
 from gossamer.cli.interrupt import STOPPED, Interrupt
 from gossamer.engine.training import Training
 from gossamer.errors import UserError
@@ -36,11 +36,9 @@ _PROCESSES = tuple(field.name for field in dataclasses.fields(ProcessSettings))
 
 @takes_settings(also=ProcessSettings, panel="Processes")
 def train(
-    config: Annotated[Path | None, typer.Argument(help="TOML file of settings; flags override it.")] = None,
+    config: Config = None,
     *,
-    preset: Annotated[
-        str | None, typer.Option(help="Settings that follow one reading of the paper: default, paper or public-code.")
-    ] = None,
+    preset: Preset = None,
     out_dir: Annotated[
         Path | None, typer.Option("--out", help="Folder for the run (default: a new one under runs/).")
     ] = None,
@@ -51,7 +49,7 @@ def train(
         float | None,
         typer.Option(metavar="SECONDS", help="Save and stop after this training time; --resume continues."),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    json: Json = False,
     given: dict[str, Any],
 ) -> None:
     """Train one model with all agents of a network, in the simulator or with one process per agent.

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from gossamer.cli.compare import FAMILY, entries_of
 from gossamer.cli.display import make_progress, print_json, print_table, step_callback
-from gossamer.cli.flags import takes_settings
+from gossamer.cli.flags import Algorithms, Config, Json, takes_settings
 from gossamer.cli.interrupt import INTERRUPTED
 from gossamer.engine.training import OnStep, Training
 from gossamer.errors import StabilityWarning, UserError, read_number
@@ -26,12 +26,9 @@ SHORTEST = 4  # delays: a shorter run does not show the effect of the delay
 
 @takes_settings("algorithm", "lr", "log")
 def tune(
-    config: Annotated[Path | None, typer.Argument(help="TOML file of settings; flags override it.")] = None,
+    config: Config = None,
     *,
-    algorithms: Annotated[
-        str,
-        typer.Option("--algorithms", "-a", help="Comma-separated names, with options as in pc-asgd/theta=pv; or all."),
-    ] = FAMILY,
+    algorithms: Algorithms = FAMILY,
     rates: Annotated[str, typer.Option(help="First learning rates to try, ascending.")] = ",".join(map(str, RATES)),
     search: Annotated[
         str,
@@ -41,7 +38,7 @@ def tune(
     ] = "grid",
     seeds: Annotated[int, typer.Option(help="Seeds to average over; the first one is --seed.")] = 1,
     out: Annotated[Path, typer.Option(help="File for all trials; an existing file is continued.")] = Path("tuned.json"),
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")] = False,
+    json: Json = False,
     given: dict[str, Any],
 ) -> None:
     """Find a learning rate for each algorithm on held-out training data.

@@ -48,9 +48,7 @@ class Recorded:
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.stream(stream), torch.random.fork_rng(devices=[self._places[0].device]):
-                for _ in range(
-                    WARM_UP
-                ):  # fork_rng: warm-up draws (dropout) must not shift the draws of the first replay
+                for _ in range(WARM_UP):  # whose draws (dropout) must not shift those of the first replay
                     self._run(*self._places)
             torch.cuda.current_stream().wait_stream(stream)
             with torch.cuda.graph(graph):

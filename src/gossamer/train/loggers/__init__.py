@@ -5,23 +5,13 @@ import importlib
 import importlib.util
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from gossamer.errors import UserError, unknown_name
 from gossamer.run.folder import RunFolder
 from gossamer.run.settings import Settings
 
 __all__ = ["LOGGERS", "check_log", "logged"]
-
-
-class Logger(Protocol):
-    """A logger. It is made from the run folder, the settings and the rows of an earlier part of the run."""
-
-    def on_row(self, row: dict[str, Any]) -> None:
-        """Log a row of metrics.jsonl."""
-
-    def close(self, summary: dict[str, Any] | None) -> None:
-        """End the log. The summary is None if the run failed."""
 
 
 # By name: a module of this package and its class. Imported when used, as some are slow and need an optional package.
@@ -62,11 +52,15 @@ def logged(folder: RunFolder, settings: Settings, rows: Sequence[dict[str, Any]]
 
 
 class _GuardedLogger:
-    """Wraps a logger so that it cannot stop the run. At its first error, warn once and drop the logger."""
+    """Wraps a logger so that it cannot stop the run. At its first error, warn once and drop the logger.
+
+    A logger is made from the run folder, the settings and the rows of an earlier part of the run. It has `on_row(row)`
+    and `close(summary)`; the summary is None if the run failed.
+    """
 
     def __init__(self, name: str, folder: RunFolder, settings: Settings, rows: Sequence[dict[str, Any]]) -> None:
         self._name = name
-        self._logger: Logger | None = None
+        self._logger: Any = None
         self._last = int(rows[-1]["step"]) if rows else -1
         with self._guarded():
             module, made = LOGGERS[name]

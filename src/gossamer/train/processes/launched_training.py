@@ -131,10 +131,8 @@ def _summary(made: Plan, folder: RunFolder, how: ProcessSettings, report: Launch
 
 def _status(agents: list[AgentFolder], report: LaunchReport) -> str:
     """Say how the run ended: as the first agent that did not finish, or finished."""
-    if report.hopeless:
-        return report.hopeless
-    if report.interrupted:
-        return "interrupted"
+    if report.hopeless or report.interrupted:
+        return how_it_ended(report)
     ends = [agent.status or f"agent {rank} did not end by itself" for rank, agent in enumerate(agents)]
     return next((end for end in ends if end != "finished"), "finished")
 
