@@ -83,7 +83,7 @@ def root(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command. A UserError prints one line on standard error and exits with status 2."""
-    warnings.showwarning = _show_warning
+    warnings.showwarning = lambda message, *_, **__: print(f"gossamer: warning: {message}", file=sys.stderr)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without ± or … shows ? instead of failing
@@ -117,7 +117,3 @@ def _out_of_memory(error: Exception) -> str | None:
 def _fail(message: str) -> None:
     print("gossamer: " + " ".join(message.split()), file=sys.stderr)
     sys.exit(2)
-
-
-def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    print(f"gossamer: warning: {message}", file=sys.stderr)

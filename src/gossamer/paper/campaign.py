@@ -148,16 +148,11 @@ class Campaign:
 def claim(folder: Path, name: str) -> Iterator[bool]:
     """Say whether the run of this name is ours until the block ends; does not wait for another program."""
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / f"{name}.lock", timeout=0)
     try:
-        lock.acquire()
+        with FileLock(folder / f"{name}.lock", timeout=0):
+            yield True
     except Timeout:
         yield False
-        return
-    try:
-        yield True
-    finally:
-        lock.release()
 
 
 def forget(folder: Path, name: str) -> None:

@@ -67,13 +67,12 @@ def explained(model: dict[str, Any]) -> dict[str, Any]:
 
 def _as_sampled(run: dict[str, Any]) -> dict[str, Any]:
     """Return a run without what `whole_row` filled in: an accuracy that was never reported, and the test loss."""
-    agents = {name: values for name, values in run["agents"].items() if name != "loss" and _any(values)}
+    told = {
+        name: any(value is not None for one in of_agents for value in one) for name, of_agents in run["agents"].items()
+    }
+    agents = {name: values for name, values in run["agents"].items() if name != "loss" and told[name]}
     best = run["best"] if "accuracy" in agents else None
     return {**run, "best": best, "agents": agents}
-
-
-def _any(values: list[list[Any]]) -> bool:
-    return any(value is not None for of_one in values for value in of_one)
 
 
 RUNS = Path("runs")  # where train and launch make their folders

@@ -21,14 +21,12 @@ def flatten(row: Mapping[str, Any], *, agents: bool = True) -> Flat:
             found |= {(name, *rest): number for rest, number in flatten(value, agents=agents).items()}
         elif isinstance(value, list | tuple):
             each = {(name, str(agent)): _mean(item) for agent, item in enumerate(value)} if agents else {}
-            found |= {key: number for key, number in {(name, "mean"): _mean(value), **each}.items() if _known(number)}
-        elif _known(number := _mean(value)):
+            found |= {
+                key: number for key, number in {(name, "mean"): _mean(value), **each}.items() if math.isfinite(number)
+            }
+        elif math.isfinite(number := _mean(value)):
             found[(name,)] = number
     return found
-
-
-def _known(number: float) -> bool:
-    return math.isfinite(number)
 
 
 def _mean(value: Any) -> float:

@@ -56,7 +56,10 @@ class Worker:
                 algorithm=made.algorithm,
                 agent=self.agent,
                 share=float(made.share[rank]),
-                rejoin=self._follows_others or not AgentFolder(path, rank).checkpoints.exist(),
+                # In lock step a restarted agent continues at the others' iteration: an older one would block.
+                rejoin=self.agent.run.lockstep
+                or made.algorithm.waits
+                or not AgentFolder(path, rank).checkpoints.exist(),
             )
         self.folder = AgentFolder(path, rank)
         self._feed, self._fresh = self._make_feed("batches"), self._make_feed("fresh-batches")
@@ -67,11 +70,6 @@ class Worker:
         self._seconds_before = max((row.get("seconds") or 0.0 for row in self.folder.rows().values()), default=0.0)
         if self.folder.checkpoints.exist() and not self.optimizer.adopted:
             self._resume()
-
-    @property
-    def _follows_others(self) -> bool:
-        """Whether a restarted agent must continue at the others' iteration: in lock step an older one would block."""
-        return self.agent.run.lockstep or self.plan.algorithm.waits
 
     def _make_feed(self, purpose: str) -> Feed:
         settings = self.settings
