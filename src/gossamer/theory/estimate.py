@@ -84,14 +84,13 @@ def estimate_constants(
     if not all(bool(window.isfinite().all()) for window in windows):
         raise UserError("the run has diverged, so no constant bounds its gradients; use a smaller learning rate")
     lam = float(getattr(algorithm, "lam", 0.0))
-    values, how = _from_gradients(problem, windows, lam, draws)
-    for found, said in (_from_curvature(problem, windows, draws), _from_rule(network, algorithm, thetas)):
-        values |= found
-        how |= said
-    return Estimates(Constants(**values, lam=lam), {**how, "lam": "an option of the rule"})
+    found = _from_gradients(problem, windows, lam, draws) | _from_curvature(problem, windows, draws)
+    found |= _from_rule(network, algorithm, thetas) | {"lam": (lam, "an option of the rule")}
+    values = {name: value for name, (value, _) in found.items()}
+    return Estimates(Constants(**values), {name: how for name, (_, how) in found.items()})
 
 
-Found = tuple[dict[str, float | None], dict[str, str]]
+Found = dict[str, tuple[float | None, str]]  # by constant: its value, and how it was found
 
 
 def _from_gradients(problem: Problem, windows: Sequence[Window], lam: float, draws: int) -> Found:
@@ -112,20 +111,17 @@ def _from_gradients(problem: Problem, windows: Sequence[Window], lam: float, dra
         if gap > 0:
             ratios.append(0.5 * float(exact.square().sum()) / gap)
     at = f"{len(windows)} steps of the run, {draws} draws each"
+    least = f"the smallest ||grad F||^2 / (2 (F - F*)) at {len(windows)} steps, F* = {problem.best:g}"
     return {
-        "G": float(max(largest)),
-        "sigma": float(max(variance)) ** 0.5,
-        "B": float(max(predicted)),
-        "M": float(max(moment)),
-        "mu": min(ratios, default=None),
-        "initial_gap": gaps[0],
-    }, {
-        "G": f"the largest norm of a noisy gradient at {at}",
-        "sigma": f"root of the largest mean squared distance from the exact gradient at {at}",
-        "B": f"the largest norm of g + lambda g g (x(s + r) - x(s)), r < tau, at {at}",
-        "M": f"the largest mean square of the same at {at}",
-        "mu": f"the smallest ||grad F||^2 / (2 (F - F*)) at {len(windows)} steps, F* = {problem.best:g}",
-        "initial_gap": f"F at the first step less F* = {problem.best:g}",
+        "G": (float(max(largest)), f"the largest norm of a noisy gradient at {at}"),
+        "sigma": (
+            float(max(variance)) ** 0.5,
+            f"root of the largest mean squared distance from the exact gradient at {at}",
+        ),
+        "B": (float(max(predicted)), f"the largest norm of g + lambda g g (x(s + r) - x(s)), r < tau, at {at}"),
+        "M": (float(max(moment)), f"the largest mean square of the same at {at}"),
+        "mu": (min(ratios, default=None), least),
+        "initial_gap": (gaps[0], f"F at the first step less F* = {problem.best:g}"),
     }
 
 
@@ -147,22 +143,20 @@ def _from_curvature(problem: Problem, windows: Sequence[Window], draws: int) -> 
             changes += (changed / moved)[moved > 0].tolist()
         before = x, product
     size = points[0].shape[1]
-    off_diagonal = None
+    diagonal_less: tuple[float | None, str]
+    diagonal_less = None, f"not estimated: {size} parameters, above the limit of {LARGEST_DIAGONAL}; give it by hand"
     if size <= LARGEST_DIAGONAL:
         off_diagonal = max(_off_diagonal_norm(problem, x) for x in (points[0], points[-1]))
+        diagonal_less = off_diagonal, "the largest spectral norm of Diag(H) - H at the first and the last probe"
     at = f"power iteration on products with the Hessian at {len(points)} steps"
     return {
-        "gamma": float(max(smooth)),
-        "xi": float(max(changes)) if changes else None,
-        "epsilon": float(max(outer)),
-        "epsilon_D": off_diagonal,
-    }, {
-        "gamma": f"the largest eigenvalue by {at}",
-        "xi": "the largest change of the Hessian over the distance between successive probes",
-        "epsilon": f"the largest mean spectral norm of g g^T - H, agent by agent, by {at}",
-        "epsilon_D": "the largest spectral norm of Diag(H) - H at the first and the last probe"
-        if off_diagonal is not None
-        else f"not estimated: {size} parameters, above the limit of {LARGEST_DIAGONAL}; give it by hand",
+        "gamma": (float(max(smooth)), f"the largest eigenvalue by {at}"),
+        "xi": (
+            max(changes, default=None),
+            "the largest change of the Hessian over the distance between successive probes",
+        ),
+        "epsilon": (float(max(outer)), f"the largest mean spectral norm of g g^T - H, agent by agent, by {at}"),
+        "epsilon_D": diagonal_less,
     }
 
 
@@ -171,13 +165,11 @@ def _from_rule(network: Network, algorithm: Algorithm, thetas: tuple[float, floa
     seen = thetas or theta_range(algorithm, network)
     if seen is None:
         said = f"{algorithm.name} neither predicts nor clips: the statements are about pc-asgd, p-asgd and c-asgd"
-        return {"theta_m": None, "delta_2": None}, {"theta_m": said, "delta_2": said}
+        return {"theta_m": (None, said), "delta_2": (None, said)}
     source = "with late messages the run used" if thetas else "the rule may use"
     words = f"{source} theta from {seen[0]:g} to {seen[1]:g}"
-    return {"theta_m": seen[1], "delta_2": delta_2(network, seen)}, {
-        "theta_m": words,
-        "delta_2": f"theta e_2(W) + (1 - theta) e_2(W~), the larger end: {words}",
-    }
+    at = f"theta e_2(W) + (1 - theta) e_2(W~), the larger end: {words}"
+    return {"theta_m": (seen[1], words), "delta_2": (delta_2(network, seen), at)}
 
 
 @functools.lru_cache
