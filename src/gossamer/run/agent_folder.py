@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gossamer.run.folder import to_json
+from gossamer.run.folder import read_object, to_json
 from gossamer.state.checkpoint import Checkpoints, write_text
 
 
@@ -37,10 +37,8 @@ class AgentFolder:
     @property
     def status(self) -> str | None:
         """The final status; None if the agent still runs or was killed."""
-        try:
-            return str(json.loads(self._end.read_text(encoding="utf-8"))["status"])
-        except (OSError, ValueError, KeyError):
-            return None
+        status = read_object(self._end).get("status")
+        return None if status is None else str(status)
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:

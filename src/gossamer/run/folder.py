@@ -35,6 +35,15 @@ def _finite(value: Any) -> Any:
     return value
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """Return the JSON object of a file; empty if it is missing, unreadable or something else."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
 class RunFolder:
     """The folder of one run. `create` refuses an existing run; `open` reads one in order to resume it."""
 
@@ -97,11 +106,7 @@ class RunFolder:
 
     def read_summary(self) -> dict[str, Any]:
         """Return the summary of an earlier part of the run; empty if it is missing or unreadable."""
-        try:
-            summary = json.loads((self.path / "summary.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            return {}
-        return summary if isinstance(summary, dict) else {}
+        return read_object(self.path / "summary.json")
 
     @property
     def never_saved(self) -> bool:

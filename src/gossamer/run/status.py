@@ -1,7 +1,6 @@
 """status.json: the progress of a run, for `gossamer watch` and other programs, written about once a second."""
 
 import contextlib
-import json
 import os
 import socket
 import time
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.errors import UserError
-from gossamer.run.folder import to_json
+from gossamer.run.folder import read_object, to_json
 from gossamer.state.checkpoint import write_text
 
 STATUS_FILE = "status.json"
@@ -71,9 +70,6 @@ class StatusFile:
 
 def read_status(folder: Path) -> dict[str, Any] | None:
     """Return the last status of a run; None if it is missing or unreadable."""
-    try:
-        status = json.loads((folder / STATUS_FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    known = isinstance(status, dict) and isinstance(status.get("status"), str)
-    return status if known and isinstance(status.get("time"), float | int) else None
+    status = read_object(folder / STATUS_FILE)
+    known = isinstance(status.get("status"), str) and isinstance(status.get("time"), float | int)
+    return status if known else None

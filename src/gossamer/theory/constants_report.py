@@ -1,7 +1,7 @@
 """The report of `gossamer bounds`: the constants of a run, its bounds in all forms, and what the run measured."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -104,14 +104,10 @@ def all_bounds(
         "pl": lambda form: pl_bound(constants, lr, tau, steps, form),
         "nonconvex": lambda form: nonconvex_bound(constants, lr, tau, steps, form),
     }
-    found: dict[str, dict[str, dict[str, Any]]] = {}
-    for name, make in makers.items():
-        bounds = {form: Bound(None, reason) if reason else make(form) for form in FORMS}
-        found[name] = {
-            form: {"value": bound.value, "reason": bound.reason, "terms": dict(bound.terms)}
-            for form, bound in bounds.items()
-        }
-    return found
+    return {
+        name: {form: asdict(Bound(None, reason) if reason else make(form)) for form in FORMS}
+        for name, make in makers.items()
+    }
 
 
 # The options that the statements are about: the update as the paper prints it.

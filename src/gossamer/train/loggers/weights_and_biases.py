@@ -9,7 +9,7 @@ from typing import Any
 
 import wandb
 
-from gossamer.run.folder import RunFolder
+from gossamer.run.folder import RunFolder, read_object
 from gossamer.run.settings import Settings
 from gossamer.state.checkpoint import write_text
 from gossamer.train.loggers.logged_values import MOST_AGENTS, flatten, plain_settings
@@ -48,9 +48,6 @@ class WandbLogger:
 
 def _id_of(path: Path) -> str:
     """Return the stored id, or store and return a new one."""
-    try:
-        return str(json.loads(path.read_text(encoding="utf-8"))["id"])
-    except (OSError, ValueError, KeyError, TypeError):
-        new = secrets.token_hex(4)
-        write_text(path, json.dumps({"id": new}) + "\n")
-        return new
+    kept = read_object(path).get("id") or secrets.token_hex(4)
+    write_text(path, json.dumps({"id": kept}) + "\n")
+    return str(kept)
