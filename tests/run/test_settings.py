@@ -9,8 +9,16 @@ from gossamer.algorithms import algorithm_class, algorithm_names
 from gossamer.algorithms.options import describe_options
 from gossamer.engine import Training
 from gossamer.errors import UserError
-from gossamer.paper.cells import key_of
-from gossamer.run.settings import IGNORED, SETTING_NAMES, Settings, make_settings, read_settings
+from gossamer.paper.cells import command_of, key_of
+from gossamer.run.settings import (
+    IGNORED,
+    SETTING_NAMES,
+    Settings,
+    is_stale,
+    make_settings,
+    read_settings,
+    stored_settings,
+)
 from gossamer.train.presets import PRESETS, preset_values
 
 
@@ -106,8 +114,38 @@ STORED = Path(__file__).parents[2] / "docs/results/data"
 def test_the_keys_of_stored_runs_never_change(file):
     for line in (STORED / file).read_text(encoding="utf-8").splitlines():
         run = json.loads(line)
-        settings = make_settings(run["settings"])
+        if is_stale(run["settings"]):
+            continue
+        settings = stored_settings(run["settings"])
         assert (key_of(settings), settings.identity("experiment")) == (run["key"], run["settings"])
+
+
+def test_a_changed_default_renames_no_stored_run():
+    """Stored runs of PC-ASGD without theta had 0.3; a run with the new default is another experiment."""
+    former, now = Settings(options={"theta": 0.3}), Settings()
+    assert "theta" not in former.identity("experiment") and now.identity("experiment")["theta"] == "auto"
+    assert key_of(former) != key_of(now) == key_of(Settings(options={"theta": "auto"}))
+    assert stored_settings(former.identity("experiment")).options == {"theta": 0.3}
+    assert stored_settings(now.identity("experiment")).options == {"theta": "auto"}
+    assert "--theta 0.3" in command_of(former) and "--theta auto" in command_of(now)
+    assert former.changed_options() == {"theta": 0.3} and now.changed_options() == {}
+
+
+def test_a_changed_default_continues_no_checkpoint_of_another_rule():
+    assert Settings().digest() == Settings(options={"theta": "auto"}).digest()
+    # What runs without theta wrote when the default was 0.3.
+    assert Settings().digest().hex() != "3170c2be65465cf3bb5a1100498c135d14d9179053c269f1d194cbfeecda7820"
+
+
+def test_results_of_a_former_revision_of_a_rule_match_nothing(monkeypatch):
+    settings = Settings(algorithm="sync")
+    before, digest = settings.identity("experiment"), settings.digest()
+    assert not is_stale(before) and "revision" not in before
+    monkeypatch.setattr(algorithm_class("sync"), "revision", 2)
+    after = settings.identity("experiment")
+    assert after == before | {"revision": 2} and settings.digest() != digest
+    assert is_stale(before) and not is_stale(after)
+    assert "revision" not in command_of(settings)
 
 
 def test_the_digest_in_checkpoints_never_changes():

@@ -200,6 +200,6 @@ def test_a_look_that_comes_too_soon_looks_at_nothing(clock):
     assert observer.look(all_told(net, lambda *_: 0).read, 1)["clusters"] == [[0, 1]]
     apart = all_told(net, lambda *_: LATE)
     clock.now += 0.9 * EVERY
-    assert observer.look(apart, 2) is None
+    assert observer.look(apart.read, 2) is None
     clock.now += 0.1 * EVERY + 1e-6
-    assert observer.look(apart, 3) == {"step": 3, "clusters": [[0], [1]], "tau": LATE}
+    assert observer.look(apart.read, 3) == {"step": 3, "clusters": [[0], [1]], "tau": LATE}
