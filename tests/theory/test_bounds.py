@@ -186,7 +186,9 @@ def test_the_command_prints_bounds_beside_what_was_measured(command):
     document = command.well("bounds", *QUICK, "--json").document
     assert set(document["bounds"]) == {"consensus", "pl", "nonconvex"}
     assert set(document["bounds"]["pl"]) == set(FORMS)
-    assert document["constants"]["theta_m"]["value"] == pytest.approx(0.3)  # float32, as the run
+    assert document["constants"]["theta_m"]["value"] == pytest.approx(
+        math.sqrt(1 / 2) / (math.sqrt(15) / 8 * 3)
+    )  # theta auto at delay 2
     for name, forms in document["bounds"].items():
         assert 0 <= document["measured"][name] <= forms["derived"]["value"]
     shown = command.well("bounds", *QUICK).out

@@ -76,7 +76,10 @@ def test_a_result_shows_what_its_summary_says(result):
     assert found["accuracy"] == f"{100 * summary['accuracy_mean']:.1f} ± {100 * summary['accuracy_std']:.1f} %"
     assert (found["algorithm"], found["network"], found["delay"]) == ("pc-asgd", "clusters:2,3, 5 agents", "3")
     assert (found["spread"], found["status"]) == (f"{summary['consensus_distance']:.3f}", "finished")
-    assert found["predicts"] == "30 %" and found["sent"] == f"{summary['bytes_sent'] / 1e6:.1f} MB"
+    assert (
+        found["predicts"] == f"{100 * summary['predict_fraction']:.0f} %"
+        and found["sent"] == f"{summary['bytes_sent'] / 1e6:.1f} MB"
+    )
     points = next(root.iter("polyline")).get("points").split()
     assert len(points) == len(result.history)
     assert isinstance(result, gm.Result) and result.network.num_agents == 5
