@@ -96,7 +96,7 @@ def test_differences_are_marked_and_only_what_tells_settings_apart_names_them(co
     assert [setting["label"] for setting in model["settings"]] == ["pc-asgd theta=pv", "dm-asgd", "pc-asgd theta=auto"]
     rows = {row["key"]: row for row in model["configuration"]}
     assert rows["lr"] == {"key": "lr", "values": ["0.1", "0.2", "0.1"], "differs": True}
-    assert rows["seed"]["values"] == ["0", "0", "0, 1, 2"] and rows["theta"]["values"] == ["pv", "-", "0.3"]
+    assert rows["seed"]["values"] == ["0", "0", "0, 1, 2"] and rows["theta"]["values"] == ["pv", "-", "auto"]
     assert not rows["network"]["differs"] and len(rows) > 40
 
 
