@@ -137,6 +137,16 @@ def test_a_changed_default_continues_no_checkpoint_of_another_rule():
     assert Settings().digest().hex() != "3170c2be65465cf3bb5a1100498c135d14d9179053c269f1d194cbfeecda7820"
 
 
+def test_an_option_that_came_later_leaves_older_checkpoints_valid():
+    before = Settings(options={"theta": 0.3, "criterion": "literal"})
+    later = {"predictor": "gradient", "damping": 0.0, "lag": 10.0}
+    assert dataclasses.replace(before, options={**before.options, **later}).digest() == before.digest()
+    for name, value in {"predictor": "own", "damping": 0.2, "lag": 5.0}.items():
+        assert dataclasses.replace(before, options={**before.options, name: value}).digest() != before.digest()
+    damped = Settings(algorithm="sdm-asgd", options={"lag": 10.0})
+    assert damped.digest() != Settings(algorithm="sdm-asgd").digest()  # as ever
+
+
 def test_results_of_a_former_revision_of_a_rule_match_nothing(monkeypatch):
     settings = Settings(algorithm="sync")
     before, digest = settings.identity("experiment"), settings.digest()

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 import torch
 
 from gossamer.algorithms.base import Algorithm, Own
-from gossamer.algorithms.options import option
 from gossamer.errors import UserError
 from gossamer.shapes import Float, Tensor
 
@@ -21,8 +20,8 @@ from gossamer.shapes import Float, Tensor
 class Damped(Algorithm):
     """Base of the rules that can damp."""
 
-    damping: float = option(0.0, "psi, the share of the deviation from the trend removed at each step; 0 is none")
-    lag: float = option(10.0, "L, the lag of each smoothed path, in steps")
+    damping: float
+    lag: float
 
     def check_damping(self) -> None:
         """Raise UserError for options out of range."""

@@ -13,17 +13,25 @@ _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _HINTS: dict[type[Any], dict[str, Any]] = {}  # cached by class: reproducing the paper reads thousands of settings
 
 
-def option(default: Any, help: str, *, choices: Sequence[str] | None = None, was: Any = None) -> Any:
+def option(
+    default: Any, help: str, *, choices: Sequence[str] | None = None, was: Any = None, later: bool = False
+) -> Any:
     """Declare a hyper-parameter: its default, one line of help and the choices, if it has any.
 
-    `was` is a former default, which stored runs leave out; a changed default must not rename them.
+    `was` is a former default, which stored runs leave out; a changed default must not rename them. `later` says that
+    checkpoints are older than the option: its default must leave them valid.
     """
-    return dataclasses.field(default=default, metadata={"help": help, "choices": choices, "was": was})
+    return dataclasses.field(default=default, metadata={"help": help, "choices": choices, "was": was, "later": later})
 
 
 def former_defaults(cls: type[Any]) -> dict[str, Any]:
     """Return the former defaults of the options whose default has changed."""
     return {field.name: was for field in dataclasses.fields(cls) if (was := field.metadata.get("was")) is not None}
+
+
+def later_defaults(cls: type[Any]) -> dict[str, Any]:
+    """Return the defaults of the options that are younger than the first checkpoints."""
+    return {field.name: field.default for field in dataclasses.fields(cls) if field.metadata.get("later")}
 
 
 def describe_options(cls: type[Any]) -> dict[str, dict[str, Any]]:

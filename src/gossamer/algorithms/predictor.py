@@ -32,7 +32,12 @@ class PredictorChoice(Predicting, Damped):
         "how a late neighbour moved on: its gradient (the paper), its trend (smoothed displacement), or as the agent "
         "itself (own)",
         choices=PREDICTORS,
+        later=True,
     )
+    damping: float = option(
+        0.0, "psi, the share of the deviation from the trend removed at each step; 0 is none", later=True
+    )
+    lag: float = option(10.0, "L, the lag of each smoothed path, in steps", later=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -27,6 +27,7 @@ class SdmAsgd(Damped, DmAsgd):
     origin = "ours"
 
     damping: float = option(0.2, "psi, the share of the deviation from the trend removed at each step; 0 is dm-asgd")
+    lag: float = option(10.0, "L, the lag of each smoothed path, in steps")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gossamer.algorithms import algorithm, algorithm_class, describe_algorithms
-from gossamer.algorithms.options import describe_options, former_defaults, option, read_options
+from gossamer.algorithms.options import describe_options, former_defaults, later_defaults, option, read_options
 from gossamer.algorithms.plugins import is_file, split_plugins
 from gossamer.errors import UserError, unknown_name
 
@@ -163,7 +163,7 @@ class Settings:
         names = (*SETTING_NAMES, "options")
         values = {name: getattr(self, name) for name in names if name not in IGNORED[purpose]}
         if purpose == "checkpoint":
-            values["options"] = self._options_with_changed_defaults()
+            values["options"] = self._options_of_checkpoints()
         if purpose in ("rate", "experiment"):
             values["delay"] = self.delay_or_default
         if purpose == "experiment":
@@ -187,10 +187,11 @@ class Settings:
         rule = algorithm(self.algorithm, **self.options)
         return {name: getattr(rule, name) for name in known if getattr(rule, name) != known[name]}
 
-    def _options_with_changed_defaults(self) -> dict[str, Any]:
-        """Return the options as given, and those whose default has changed since the first checkpoints."""
-        defaults = _default_options(self.algorithm)
-        return {**{name: defaults[name] for name in _former_options(self.algorithm)}, **self.options}
+    def _options_of_checkpoints(self) -> dict[str, Any]:
+        """Return the options as given, less later ones at their default, and those whose default has changed."""
+        defaults, later = _default_options(self.algorithm), later_defaults(algorithm_class(self.algorithm))
+        given = {name: value for name, value in self.options.items() if name not in later or value != later[name]}
+        return {**{name: defaults[name] for name in _former_options(self.algorithm)}, **given}
 
     def digest(self) -> bytes:
         """Return a hash of `identity("checkpoint")`. Checkpoints store it, so its bytes must never change."""
