@@ -136,7 +136,7 @@ def test_a_model_with_dropout_repeats_with_its_seed():
 
 
 def test_settings_beside_a_network_object_are_not_dropped():
-    with pytest.raises(gm.UserError, match="'delay' is part of the network object that was given"):
+    with pytest.raises(gm.UserError, match="'delay' belongs to the given network object"):
         gm.simulate(network=gm.network("ring:4"), algorithm="d-asgd", delay=5, **SHORT)
 
 

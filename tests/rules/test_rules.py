@@ -82,6 +82,12 @@ def test_public_code_without_curvature_compensates_nothing():
     assert_same_path(world.path(gm.algorithm("p-asgd", **options)), world.truth("p_asgd", **options))
 
 
+def plain_rule(name: str) -> tuple[gm.Algorithm, dict[str, float]]:
+    """The rule, and the options of its oracle: pc-asgd with a given theta; test_theta_auto.py has the default."""
+    options = {"theta": 0.3} if name == "pc-asgd" else {}
+    return gm.algorithm(name, **options), options
+
+
 LOCALS = [
     {"momentum": 0.9},
     {"momentum": 0.5, "nesterov": True},
@@ -103,11 +109,11 @@ def test_the_local_optimiser_enters_messages_and_curvature_as_declared(local, wo
 @few
 @given(worlds(), st.sampled_from(LOCALS))
 def test_every_rule_steps_along_the_local_optimisers_direction(name, world, local):
-    options = {"theta": 0.3} if name == "pc-asgd" else {}
+    rule, options = plain_rule(name)
     links = world.network.links.numpy()
     if name == "sync":
         options["delays"] = lambda t: np.where(links, 0, -1)
-    assert_same_path(world.path(gm.algorithm(name), **local), world.truth(name.replace("-", "_"), **local, **options))
+    assert_same_path(world.path(rule, **local), world.truth(name.replace("-", "_"), **local, **options))
 
 
 # ---- other readings of the paper
@@ -155,7 +161,7 @@ def test_gradients_at_the_mixed_point_follow_the_mixing(name, world):
     links = world.network.links.numpy()
     delays = {"delays": lambda t: np.where(links, 0, -1)} if name == "sync" else {}
     truth = world.truth(lambda view: at_mixed(world, name, view), **delays)
-    assert_same_path(world.path(gm.algorithm(name, gradient_at="mixed")), truth)
+    assert_same_path(world.path(replace(plain_rule(name)[0], gradient_at="mixed")), truth)
 
 
 @pytest.mark.parametrize("name", ["d-asgd", "c-asgd", "p-asgd", "pc-asgd", "dm-asgd"])
@@ -177,7 +183,7 @@ def test_reliable_neighbours_may_be_one_step_behind(name, world):
         truth = {"pc-asgd": lambda v: oracle.pc_asgd(v, theta=0.3)}.get(name, oracle.RULES[name.replace("-", "_")])
         return truth(replace(view, fresh=fresh, late=late))
 
-    assert_same_path(world.path(gm.algorithm(name)), world.truth(rule, clip_of=clip_of))
+    assert_same_path(world.path(plain_rule(name)[0]), world.truth(rule, clip_of=clip_of))
 
 
 # ---- one agent at a time
