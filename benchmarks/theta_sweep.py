@@ -8,6 +8,8 @@ Run from the root of the repository:
 python benchmarks/theta_sweep.py --out theta.jsonl            # everything; hours on one core
 python benchmarks/theta_sweep.py --out theta.jsonl --quick    # a small part: minutes
 python benchmarks/theta_sweep.py --out theta.jsonl --draw docs/images/theta.png
+python benchmarks/theta_sweep.py --out family.jsonl --family  # every predictor and the rules at the corners
+python benchmarks/theta_sweep.py --out family.jsonl --family --draw docs/images/pc-asgd-family.png
 """
 
 import argparse
@@ -35,6 +37,17 @@ EPOCHS = 40
 QUICK = {"taus": (20,), "multiples": (0.25, 0.7, 2.0, 4.0), "momenta": (0.9,), "partitions": ("iid",), "seeds": (5,)}
 CURVATURES = np.geomspace(1e-3, 1.0, 13)  # eta h / (1 - beta): as far as the formula promises stability
 FREQUENCY = np.geomspace(1e-5, np.pi, 20_000)
+
+# The family: PC-ASGD over theta, for each predictor, and the rules that it joins, by the multiple that they stand at.
+FAMILY_TAU, FAMILY_SEEDS = 20, (5,)
+FAMILY_MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0, 10.0, 21.0)
+PREDICTORS = {
+    "predictor=gradient": ("tab:blue", "o"),
+    "predictor=trend": ("tab:green", "s"),
+    "predictor=own": ("tab:red", "^"),
+    "horizon=none": ("tab:orange", "v"),  # no prediction
+}
+CORNERS = {"c-asgd": 0.125, "dm-asgd": 1.0, "p-asgd": 21.0, "d-asgd": 21.0, "sync": None}
 
 Row = dict[str, Any]
 
@@ -91,9 +104,10 @@ def linear(tau: int, beta: float, multiple: float) -> Row:
     return row | {"injected": 1 + (theta * tau * RHO) ** 2 * 8 / sum(SIZES) / 2}
 
 
-def digits(tau: int, beta: float, multiple: float, partition: str, seed: int) -> Row:
-    """Return the accuracy of one run."""
-    rule = gm.algorithm("pc-asgd", theta=min(1.0, multiple / (tau + 1)))
+def digits(tau: int, beta: float, multiple: float, partition: str, seed: int, rule: str = "pc-asgd") -> Row:
+    """Return the accuracy of one run: of PC-ASGD at this theta, or of another rule."""
+    if rule.startswith("pc-asgd"):
+        rule += f"/theta={min(1.0, multiple / (tau + 1))}"
     settings = {"lr": RATES[beta], "momentum": beta, "partition": partition, "seed": seed, "epochs": EPOCHS}
     result = gm.simulate("digits", "paper-1", rule, delay=tau, eval_every=1_000_000, **settings)
     return {"accuracy": result.summary["accuracy_mean"]}
@@ -112,11 +126,20 @@ def wanted(quick: bool) -> Iterator[Row]:
             yield cell | {"partition": partition, "seed": seed}
 
 
-def sweep(path: Path, *, quick: bool) -> None:
+def family() -> Iterator[Row]:
+    """List the runs of the family: plain SGD and skewed labels."""
+    rules: list[tuple[str, float | None]] = [*CORNERS.items()]
+    rules += [(f"pc-asgd/{name}", m) for name in PREDICTORS for m in FAMILY_MULTIPLES]
+    for seed, (rule, multiple) in itertools.product(FAMILY_SEEDS, rules):
+        cell = {"part": "digits", "tau": FAMILY_TAU, "beta": 0.0, "multiple": multiple}
+        yield cell | {"partition": PARTITIONS[1], "seed": seed, "rule": rule}
+
+
+def sweep(path: Path, cells: Iterator[Row]) -> None:
     """Fill the file with what is missing."""
     done = {key(row) for row in read(path)}
     with path.open("a", encoding="utf-8") as file:
-        for cell in wanted(quick):
+        for cell in cells:
             if key(cell) in done:
                 continue
             told = {name: value for name, value in cell.items() if name != "part"}
@@ -128,7 +151,7 @@ def sweep(path: Path, *, quick: bool) -> None:
 
 def key(row: Row) -> tuple[Any, ...]:
     """Return what makes a cell."""
-    return tuple(row.get(name) for name in ("part", "tau", "beta", "multiple", "partition", "seed"))
+    return tuple(row.get(name) for name in ("part", "tau", "beta", "multiple", "partition", "seed", "rule"))
 
 
 def read(path: Path) -> list[Row]:
@@ -196,6 +219,38 @@ def draw(rows: list[Row], path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
+def draw_family(rows: list[Row], path: Path) -> None:
+    """Draw the error over theta for each prediction, with the rules that the curves join."""
+    from matplotlib.figure import Figure
+
+    found: dict[tuple[str, float | None], list[float]] = {}
+    for row in rows:
+        found.setdefault((row["rule"], row["multiple"]), []).append(100 - 100 * row["accuracy"])
+    figure = Figure(figsize=(7.2, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for name, (colour, marker) in PREDICTORS.items():
+        heights = [np.mean(found[f"pc-asgd/{name}", m]) for m in FAMILY_MULTIPLES]
+        heights.insert(0, np.mean(found["c-asgd", CORNERS["c-asgd"]]))  # theta = 0, whatever the prediction
+        axes.plot((CORNERS["c-asgd"], *FAMILY_MULTIPLES), heights, color=colour, marker=marker, label=f"pc-asgd/{name}")
+    for rule, place in CORNERS.items():
+        height = float(np.mean(found[rule, place]))
+        if place is None:
+            axes.axhline(height, color="grey", linestyle=":", label="synchronous")
+        else:
+            axes.plot(place, height, color="black", marker="*", markersize=13, linestyle="none")
+            axes.annotate(rule.upper(), (place, height), (0, 9), textcoords="offset points", ha="center")
+    axes.axvline(math.sqrt(0.5) / RHO, color="grey", linewidth=1, label="theta=auto of the gradient")
+    axes.set(xscale="log", yscale="log", xlabel="theta (tau + 1); C-ASGD stands at 0", ylabel="error in %")
+    axes.set_yticks((4, 6, 10, 20, 40, 80), ("4", "6", "10", "20", "40", "80"))
+    axes.margins(x=0.08, y=0.08)
+    ticks = (CORNERS["c-asgd"], *FAMILY_MULTIPLES)
+    axes.set_xticks(ticks, ["0", *(f"{multiple:g}" for multiple in FAMILY_MULTIPLES)])
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    figure.savefig(path, dpi=110)
+
+
 def main() -> None:
     """Sweep, or draw what has been swept."""
     torch.set_num_threads(1)
@@ -203,11 +258,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="file of the results, one a line")
     parser.add_argument("--quick", action="store_true", help="the linear model, and four runs on digits")
     parser.add_argument("--draw", type=Path, help="draw the results into this file, and run nothing")
+    parser.add_argument("--family", action="store_true", help="every predictor, and the rules that PC-ASGD joins")
     given = parser.parse_args()
     if given.draw:
-        draw(read(given.out), given.draw)
+        (draw_family if given.family else draw)(read(given.out), given.draw)
     else:
-        sweep(given.out, quick=given.quick)
+        sweep(given.out, family() if given.family else wanted(given.quick))
 
 
 if __name__ == "__main__":

@@ -34,6 +34,8 @@ def test_every_python_block_runs(page):
 def test_every_flag_in_the_documentation_exists():
     flags = [p for name in COMMANDS for p in load_command(name).params]
     known = {name for flag in flags for name in (*flag.opts, *flag.secondary_opts)}
+    for script in (ROOT / "benchmarks").glob("*.py"):
+        known |= set(re.findall(r'add_argument\("(--[a-z-]+)"', script.read_text(encoding="utf-8")))
     text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
     used = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text))
     assert used - known - {"--help", *TORCHRUN} == set()

@@ -115,12 +115,49 @@ def test_adaptive_braking_that_does_not_brake_is_asgd_with_momentum(world, mu):
     torch.testing.assert_close(path, other, rtol=1e-12, atol=1e-12)
 
 
+# ---- against the publications: one late gradient a step
+
+
+def braked(g, moved, kept, workers):
+    c = g @ kept["v"] / max(np.linalg.norm(g) * np.linalg.norm(kept["v"]), 1e-12)
+    kept["v"] = 0.9 * kept["v"] + (1 - 2.0 * c) * g
+    return kept["v"]
+
+
+def compensated(g, moved, kept, workers):
+    return g + 0.7 * g * g * moved
+
+
+def compensated_adaptively(g, moved, kept, workers):
+    kept["ms"] = 0.6 * kept["ms"] + 0.4 * g * g  # of one worker, whose gradient is g
+    return g + 2.0 / np.sqrt(kept["ms"] + 1e-7) * g * g * moved
+
+
+def nesterov_once_a_round(g, moved, kept, workers):
+    """w -= eta g at every gradient; every n-th: m <- beta m + their mean, w -= eta beta m."""
+    kept["count"], kept["sum"] = kept["count"] + 1 + workers, kept["sum"] + (1 + workers) * g
+    if kept["count"] < kept["n"]:
+        return g
+    kept["v"] = 0.9 * kept["v"] + kept["sum"] / kept["count"]
+    kept["count"], kept["sum"] = 0, 0 * g
+    return g + 0.9 * kept["v"]
+
+
+PUBLISHED = {
+    "adaptive-braking": braked,
+    "dc-asgd-c/lam0=0.7": compensated,
+    "dc-asgd-a/lam0=2/ms_decay=0.6": compensated_adaptively,
+    "delayed-nesterov/beta=0.9": nesterov_once_a_round,
+}
+
+
+@pytest.mark.parametrize("text", PUBLISHED)
 @few
 @given(st.integers(0, 2**16), st.integers(1, 4), st.integers(2, 5))
-def test_adaptive_braking_is_the_published_recursion_on_gradients_of_one_delay(seed, tau, n):
-    """v = m v + (1 - rho cos(g, v)) g with the gradient of the model of 2 tau + 1 steps ago; all workers alike.
+def test_a_servers_rule_is_the_published_recursion_on_gradients_of_one_delay(text, seed, tau, n):
+    """The gradient is of the model of 2 tau + 1 steps ago, and all workers are alike.
 
-    The server's own gradient is not late, so here it is zero.
+    Each is n / (n - 1) times as long, as the server's own, which is not late, is zero here.
     """
     delay, net = 2 * tau + 1, gm.network(f"star:{n}", tau)
     rng = np.random.default_rng(seed)
@@ -131,13 +168,15 @@ def test_adaptive_braking_is_the_published_recursion_on_gradients_of_one_delay(s
         g[0] = 0
         return g
 
-    path = gm.trajectory("adaptive-braking", net, gradient, start, lr=0.02, steps=40)
-    w, v = [start], np.zeros(3)
+    path = gm.trajectory(text, net, gradient, start, lr=0.02, steps=40)
+    w, kept = [start], {"v": np.zeros(3), "ms": np.zeros(3), "sum": np.zeros(3), "count": 0, "n": n}
+    longer = n / (n - 1) if text.startswith("dc-asgd") else 1  # where a gradient enters more than linearly
     for t in range(40):
-        g = H @ w[max(t - delay, 0)] if t >= tau else np.zeros(3)  # the first gradients come after tau steps
-        c = g @ v / max(np.linalg.norm(g) * np.linalg.norm(v), 1e-12)
-        v = 0.9 * v + (1 - 2.0 * c) * g
-        w.append(w[-1] - 0.02 * v)
+        old = w[max(t - delay, 0)]
+        arrived = t >= tau  # the first gradients come after tau steps
+        g = longer * H @ old if arrived else np.zeros(3)
+        step = PUBLISHED[text](g, w[-1] - old, kept, (n - 1) * arrived)
+        w.append(w[-1] - 0.02 / longer * step)
         np.testing.assert_allclose(path[t + 1, 0], w[-1], rtol=0, atol=1e-9)
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,7 @@ from gossamer.paper.cells import (
     skewed_trial,
     trial_settings,
 )
-from gossamer.paper.findings import Section
+from gossamer.paper.findings import RowColumn, Section
 from gossamer.paper.paper_result import ACCURACY, BeyondThePaper, markdown_table, wrapped
 from gossamer.paper.recommended import NORM_NOTE
 from gossamer.paper.store import Outcome
@@ -31,7 +31,7 @@ SYNCHRONOUS = "sync"
 DELAYS = (20, 0, 60, 5, 100, 10, 40, 2, 1)  # the most informative first
 SMOKE_DELAYS = (20, 5)
 TUNED_DELAYS = (0, 5, 20, 60, 100)  # have a search for the rate; a delay between takes the next larger one's rate
-FIRST = ("pc-asgd/theta=pv", "d-asgd", "p-asgd", "c-asgd", "dm-asgd", SYNCHRONOUS)
+FIRST = ("pc-asgd/theta=auto", "pc-asgd/theta=pv", "d-asgd", "p-asgd", "c-asgd", "dm-asgd", SYNCHRONOUS)
 SAME_WITHOUT_DELAY = tuple(name for name in FIRST if name != SYNCHRONOUS)  # equal the synchronous run
 SAME_WITH_EQUAL_DATA = {"asgd": "dasgd-is"}  # at fixed delays, as these are
 SUMMARY_DELAYS = (1, 5, 20, 100)
@@ -47,6 +47,7 @@ class Chart:
     partition: str
     delays: list[int]
     outcomes: dict[str, dict[int, Outcome]]
+    stale: dict[str, dict[int, Outcome]]  # of rows that have nothing else
     section: Section
 
     def lost(self, row: str, delay: int) -> float | None:
@@ -63,12 +64,13 @@ class Chart:
     def table(self, text: Callable[[Outcome], str]) -> list[str]:
         """Return a table of a line a row and a column a delay."""
         heads = ["", *(f"tau {delay}" for delay in self.delays)]
-        rows = self.outcomes.items()
+        lines = [(row, of_row) for row, of_row in self.outcomes.items()]
+        lines += [(f"{row}, stale", of_row) for row, of_row in self.stale.items()]
         return markdown_table(
             heads,
             (
                 [row, *(text(of_row[delay]) if delay in of_row else "not run" for delay in self.delays)]
-                for row, of_row in rows
+                for row, of_row in lines
             ),
         )
 
@@ -79,17 +81,25 @@ def charts_of(section: Section) -> list[Chart]:
     charts = []
     for partition in PARTITIONS:
         columns = {delay: column_of(delay, partition) for delay in delays}
-        found = {
-            row: {
-                delay: section.outcomes[row, name] for delay, name in columns.items() if (row, name) in section.outcomes
-            }
-            for row in section.rows
-        }
-        # Rows with the most runs come first: the mean of a row with few would be that of the shortest delays.
-        rows = sorted((row for row in found if found[row]), key=lambda row: _height(found[row]), reverse=True)
-        if rows:
-            charts.append(Chart(partition, delays, {row: found[row] for row in rows}, section))
+        found = _by_height(section.rows, columns, section.outcomes)
+        if found:
+            before = _by_height([row for row in section.rows if row not in found], columns, section.stale)
+            charts.append(Chart(partition, delays, found, before, section))
     return charts
+
+
+def _by_height(
+    rows: Sequence[str], columns: Mapping[int, str], outcomes: Mapping[RowColumn, Outcome]
+) -> dict[str, dict[int, Outcome]]:
+    """Return by row and delay what was run of these columns, the best row first.
+
+    Rows with the most runs come first: the mean of a row with few would be that of the shortest delays.
+    """
+    found = {
+        row: {delay: outcomes[row, name] for delay, name in columns.items() if (row, name) in outcomes} for row in rows
+    }
+    ordered = sorted((row for row in rows if found[row]), key=lambda row: _height(found[row]), reverse=True)
+    return {row: found[row] for row in ordered}
 
 
 def column_of(delay: int, partition: str) -> str:
@@ -132,7 +142,7 @@ class DelayAtlas(BeyondThePaper):
             lines += [f"**{chart.partition}**, accuracy:", "", *chart.table(lambda outcome: outcome.text), ""]
             lines += [f"**{chart.partition}**, learning rate. *m 0*: no momentum except the rule's own.", ""]
             lines += [*chart.table(_rate), ""]
-            missing = [row for row in section.rows if row not in chart.outcomes]
+            missing = [row for row in section.rows if row not in chart.outcomes and row not in chart.stale]
             lines += [f"Not run with these data: {', '.join(missing)}.", ""] if missing else []
         return lines
 

@@ -36,12 +36,16 @@ class Claim:
 
 @dataclass(frozen=True)
 class Section:
-    """One scale and protocol of a result: all its cells, and the outcomes of those that were run."""
+    """One scale and protocol of a result: all its cells, and the outcomes of those that were run.
+
+    `stale` has those that were only run with a former revision of their rule: pages show them, no comparison has them.
+    """
 
     scale: Scale
     protocol: str
     cells: list[Cell]
     outcomes: dict[RowColumn, Outcome]
+    stale: dict[RowColumn, Outcome] = field(default_factory=dict)
     elsewhere: dict[RowColumn, tuple[str, Outcome]] = field(default_factory=dict)  # runs of other scales
 
     @property
@@ -93,16 +97,28 @@ class Section:
         return {outcome.cell.key for outcome in self.outcomes.values() if outcome.cell.tentative}
 
     def caveats(self) -> list[str]:
-        """Warn of single seeds, and of learning rates that are not final."""
+        """Warn of single seeds, of learning rates that are not final, and of stale rows."""
         seeds = [len(outcome.records) for outcome in self.outcomes.values()]
         single = [] if min(seeds) > 1 else [f"{'All' if max(seeds) == 1 else 'Some'} cells have one seed."]
-        return [*single, *unfinished_searches(self.searching())]
+        return [*single, *unfinished_searches(self.searching()), *stale_note(self.stale_rows)]
+
+    @property
+    def stale_rows(self) -> list[str]:
+        """The rows that have stale cells, in the order of the rows."""
+        there = {row for row, _ in self.stale}
+        return [row for row in self.rows if row in there]
 
 
 def unfinished_searches(keys: Iterable[str]) -> list[str]:
     """Return a sentence on searches that have not ended, if there are any."""
     count = len(set(keys))
     return [f"The learning-rate search is unfinished for {counted(count, 'cell')} (marked `?`)."] if count else []
+
+
+def stale_note(rows: Sequence[str]) -> list[str]:
+    """Return a sentence on rules that have changed since they were run, if there are any."""
+    names = ", ".join(rows)
+    return [f"Changed since they were run (stale, in no comparison and no picture): {names}."] if rows else []
 
 
 def _environment(record: Record) -> str:

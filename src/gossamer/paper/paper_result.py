@@ -15,7 +15,7 @@ from gossamer.engine.training import Stop
 from gossamer.paper.cells import BEYOND, FAMILY, PROTOCOLS, SCALES, Cell, Scale
 from gossamer.paper.findings import Claim, Reported, RowColumn, Section, Verdict, leading, verdict_on_claims
 from gossamer.paper.rates import Rates
-from gossamer.paper.store import Outcome, Store
+from gossamer.paper.store import Store
 from gossamer.report.style import COLOURS, DPI, GREY, line_style, save_picture, styled
 from gossamer.state.checkpoint import write_text
 
@@ -72,14 +72,14 @@ class MeasuredResult(PaperResult):
         return sorted(cells, key=lambda cell: cell.extra)
 
     def section(self, rates: Rates, protocol: str) -> Section:
-        """LineStyle up all that is stored of one scale and protocol."""
-        cells, outcomes = self.cells_of(rates.scale, [protocol]), {}
-        for cell in cells:
-            found = rates.so_far(cell)
-            records = [] if found is None else rates.store.seeds_of(found.key)
-            if found is not None and records:
-                outcomes[cell.row, cell.column] = Outcome(found, records)
-        return Section(rates.scale, protocol, cells, outcomes)
+        """Look up all that is stored of one scale and protocol."""
+        cells = self.cells_of(rates.scale, [protocol])
+        found = {(cell.row, cell.column): rates.outcome(cell) for cell in cells}
+        outcomes = {place: outcome for place, outcome in found.items() if outcome is not None}
+        missing = {(cell.row, cell.column): cell for cell in cells if (cell.row, cell.column) not in outcomes}
+        before = {place: rates.former.outcome(cell) for place, cell in missing.items()}
+        stale = {place: outcome for place, outcome in before.items() if outcome is not None}
+        return Section(rates.scale, protocol, cells, outcomes, stale)
 
     def verdict(self, section: Section) -> Verdict | None:
         """Compare the runs with the paper; None where the paper says nothing."""
@@ -92,7 +92,7 @@ class MeasuredResult(PaperResult):
 
     def statement(self, claim: Claim) -> str:
         """Return the sentence that a claim is a case of."""
-        return f"{claim.larger[0].removesuffix('-PV')} beats {claim.smaller[0]}"
+        return f"{claim.larger[0]} beats {claim.smaller[0]}"
 
     def draw(self, sections: Sequence[Section]) -> Figure:
         """Draw the sections of one scale, a protocol each."""
@@ -223,6 +223,8 @@ def _cell_text(section: Section, place: RowColumn) -> str:
     """Return mean, standard deviation and seeds, or that and where it was not run."""
     if place in section.outcomes:
         return section.outcomes[place].text_with_rate
+    if place in section.stale:
+        return f"stale: {section.stale[place].text_with_rate}"
     if place not in section.places:
         return ""
     scale, there = section.elsewhere.get(place, ("", None))

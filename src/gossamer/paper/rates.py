@@ -13,11 +13,12 @@ full length in the same way, down or else up. The momentum stays that of equal d
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 
 from gossamer.paper.cells import AGENTS, HELD_OUT, Cell, Scale, at_length, key_of, with_found
-from gossamer.paper.store import Record, Store
+from gossamer.paper.store import Outcome, Record, Store
 from gossamer.run.settings import Settings
 from gossamer.train.rate_search import DIVERGED, FURTHER, Score, Search, rounded
 
@@ -44,6 +45,17 @@ class Rates:
         self.scale, self.store = scale, store
         self._ladder = _ladder_of(scale.rates)
         self._found: dict[str, Found] = {}
+
+    @functools.cached_property
+    def former(self) -> "Rates":
+        """The same for the stale runs."""
+        return Rates(self.scale, self.store.former())
+
+    def outcome(self, cell: Cell) -> Outcome | None:
+        """Return what is stored of a cell at the best rate so far."""
+        found = self.so_far(cell)
+        records = [] if found is None else self.store.seeds_of(found.key)
+        return Outcome(found, records) if found is not None and records else None
 
     def settled(self, cell: Cell) -> Cell:
         """Return the cell with its rate, or raise Missing with the next trial."""

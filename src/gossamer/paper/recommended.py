@@ -30,7 +30,8 @@ ROWS = {
     "DC-S3GD": "dc-s3gd",
     "C-ASGD": "c-asgd",
     BASELINE: "d-asgd",
-    "PC-ASGD": "pc-asgd/theta=pv",
+    "PC-ASGD": "pc-asgd/theta=auto",
+    "PC-ASGD-PV": "pc-asgd/theta=pv",
     "PC-ASGD, theta 0.3": "pc-asgd/theta=0.3",
     "DASGD-IS": "dasgd-is",
 }

@@ -5,6 +5,7 @@ may share a file, files of several machines can be put together, and version con
 cut off, by a full disk or a kill, is skipped with a warning; its run is made again.
 """
 
+import copy
 import json
 import os
 import statistics
@@ -13,10 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gossamer.algorithms import algorithm_class
 from gossamer.errors import UserError
-from gossamer.paper.cells import Cell
+from gossamer.paper.cells import Cell, key_of_identity
 from gossamer.report.runs import mean
 from gossamer.run.folder import to_json
+from gossamer.run.settings import is_stale
 from gossamer.state.checkpoint import tells_of_a_full_disk
 
 Record = dict[str, Any]
@@ -69,6 +72,17 @@ class Store:
     def all(self) -> list[Record]:
         """Return every run."""
         return list(self._records.values())
+
+    def former(self) -> "Store":
+        """Return the stale runs alone: those of rules' former revisions, by the keys of their present ones."""
+        there = copy.copy(self)
+        there._records = {}
+        for record in self.all():
+            if is_stale(identity := record["settings"]):
+                revision = algorithm_class(identity["algorithm"]).revision
+                key = key_of_identity({**identity, "revision": revision})
+                there._records[key, record["seed"]] = {**record, "key": key}
+        return there
 
     def add(self, record: Record) -> bool:
         """Keep a run; say whether it is new."""

@@ -1,11 +1,12 @@
 """Writes all pages. OUT/README.md says what is reproduced, what is not and what is better, from the stored runs."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gossamer.paper import RESULTS
-from gossamer.paper.cells import BEYOND, CEILING, PROTOCOLS
+from gossamer.paper.cells import BEYOND, CEILING, PROTOCOLS, READINGS
 from gossamer.paper.findings import (
     FAILED,
     REPRODUCED,
@@ -16,6 +17,7 @@ from gossamer.paper.findings import (
     baseline_note,
     check_claims,
     leading,
+    stale_note,
     unfinished_searches,
 )
 from gossamer.paper.paper_result import (
@@ -27,13 +29,14 @@ from gossamer.paper.paper_result import (
     markdown_table,
     wrapped,
 )
-from gossamer.paper.paper_tables import FIRST, draw_above_baseline
+from gossamer.paper.paper_tables import FIRST, READINGS_NOTE, draw_above_baseline
 from gossamer.report.style import save_picture
 from gossamer.run.folder import make_folder
 from gossamer.state.checkpoint import write_text
 
-BASELINE, OURS = "D-ASGD", "PC-ASGD"
+BASELINE = "D-ASGD"
 PICTURE = "summary.png"
+SMALL_TASKS = ("pc-asgd", "digits-delay-20")  # pages of docs/results on tasks that need no GPU
 INTRODUCTION = (
     "`gossamer reproduce` wrote this page from the runs in data/. It compares differences, such as PC-ASGD over D-ASGD "
     "in one column of a table. *Reproduced*: ours has the paper's order and size. *Order only*: the same order, "
@@ -60,7 +63,7 @@ def write_summary(sections: Sections, folder: Path) -> list[Path]:
     drawn = [picture] if any((BASELINE, FIRST) in section.outcomes for _, section in shown) else []
     if drawn:
         save_picture(draw_above_baseline(shown, FIRST, BASELINE), picture)
-    write_text(page, to_summary(sections, picture=bool(drawn), more=_other_pages(folder)))
+    write_text(page, to_summary(sections, picture=bool(drawn), more=_other_pages(folder), small=_small(folder)))
     return [page, *drawn]
 
 
@@ -77,13 +80,18 @@ def _other_pages(folder: Path) -> list[str]:
     return [f"[{name}]({name}.md)" + (f" ({short})" if short else "") for name, short in shorts.items()]
 
 
-def to_summary(sections: Sections, *, picture: bool, more: Sequence[str] = ()) -> str:
+def _small(folder: Path) -> list[str]:
+    """Return links to the pages on small tasks, where the folder has them."""
+    return [f"[{name}]({name}.md)" for name in SMALL_TASKS if (folder / f"{name}.md").is_file()]
+
+
+def to_summary(sections: Sections, *, picture: bool, more: Sequence[str] = (), small: Sequence[str] = ()) -> str:
     """Return the summary as Markdown."""
     everything = _found(sections)
     leads = [found for found in everything if _leads(found[1], sections[found[0].name])]
     others = [found for found in everything if found not in leads]
     lines = ["# The paper's results, repeated", "", wrapped(INTRODUCTION), ""]
-    lines += [*_counts(leads), *_sentences(leads, everything)]
+    lines += [*_counts(leads), *_sentences(leads, everything, small)]
     lines += [f"![points above {BASELINE}]({PICTURE})", ""] if picture else []
     lines += _statements(leads)
     lines += _beyond(leads)
@@ -115,25 +123,29 @@ def _counts(found: Sequence[ResultSection]) -> list[str]:
     return [*markdown_table(["result", "scale", "protocol", *WORDS], rows), ""] if rows else []
 
 
-def _sentences(leads: Sequence[ResultSection], everything: Sequence[ResultSection]) -> list[str]:
+def _sentences(leads: Sequence[ResultSection], everything: Sequence[ResultSection], small: Sequence[str]) -> list[str]:
     """Return in a few sentences what holds, and what to know of all of it."""
-    statements = find_statements(leads)
-    groups = {
-        "In every comparison": [each.text for each in statements if each.share == 1],
-        "In some comparisons": [each.text for each in statements if 0 < each.share < 1],
-        "In no comparison": [each.text for each in statements if each.share == 0],
-    }
+    groups: dict[str, list[str]] = {head: [] for head in HEADS}
+    for statement in find_statements(leads):
+        groups[statement.head].append(statement.text)
     told = [f"* **{head}:** {'; '.join(texts)}." for head, texts in groups.items() if texts]
+    if any(text.startswith(READINGS) for text in itertools.chain(*groups.values())):
+        told.append(f"* {READINGS_NOTE}" + (f" On small tasks: {', '.join(small)}." if small else ""))
     for scale in {section.scale.name: section.scale for _, section in everything}.values():
         here = [(result, section) for result, section in everything if section.scale is scale]
         notes = {note: None for result, section in here for note in baseline_note(section, result.reported)}
         told.append(" ".join([f"* Scale *{scale.name}*: {scale.about}.", *notes]))
     searching = {key for _, section in everything for key in section.searching()}
-    told += [f"* {sentence}" for sentence in unfinished_searches(searching)]
+    before = [outcome for _, section in everything for outcome in section.stale.values()]
+    stale = dict.fromkeys(outcome.cell.settings.algorithm for outcome in before)
+    told += [f"* {sentence}" for sentence in (*unfinished_searches(searching), *stale_note(list(stale)))]
     return [*(wrapped(sentence, "  ") for sentence in told), ""] if told else []
 
 
 # What the paper says of two algorithms, over all results.
+
+
+HEADS = EVERY, SOME, NONE, NEVER_RUN = "In every comparison", "In some comparisons", "In no comparison", "Not run"
 
 
 @dataclass(frozen=True)
@@ -150,18 +162,26 @@ class Statement:
 
     @property
     def share(self) -> float:
-        """The share of comparisons that have the order of the sentence."""
-        return sum(each.word != FAILED for each in self.all) / len(self.all)
+        """The share of comparisons that have the order of the sentence; below 0 where nothing was run."""
+        return sum(each.word != FAILED for each in self.all) / len(self.all) if self.all else -1.0
+
+    @property
+    def head(self) -> str:
+        """In how many comparisons it holds."""
+        return {1.0: EVERY, 0.0: NONE, -1.0: NEVER_RUN}.get(self.share, SOME)
 
 
 def find_statements(found: Sequence[ResultSection], *, beyond: bool = False) -> list[Statement]:
-    """Return what the paper says in these results, or what it lacks, with the highest share first.
+    """Return what the paper says in these results, or what it lacks: the highest share first, what was not run last.
 
     Two experiments that meet in several results are compared once.
     """
     by_text: dict[str, dict[str, dict[tuple[str, str], CheckedClaim]]] = {}
     for result, section in found:
         claims = _better(section) if beyond and result.claims else result.claims
+        for claim in claims:
+            if {claim.larger, claim.smaller} <= section.places:
+                by_text.setdefault(result.statement(claim), {})
         for each in check_claims(section, claims, result.reported):
             by_protocol = by_text.setdefault(result.statement(each.claim), {})
             by_protocol.setdefault(section.protocol, {}).setdefault(each.keys, each)
@@ -175,7 +195,8 @@ def find_statements(found: Sequence[ResultSection], *, beyond: bool = False) -> 
 def _better(section: Section) -> list[Claim]:
     """Return the claims that rows beyond the paper are above PC-ASGD; a rule that waits for all is no rival."""
     rows = [row for row in BEYOND if row != CEILING]
-    return [Claim((row, column), (OURS, column)) for column in section.columns for row in rows]
+    pairs = [*itertools.product(rows, READINGS), READINGS]
+    return [Claim((row, column), (other, column)) for column in section.columns for row, other in pairs]
 
 
 def _table(statements: Sequence[Statement], protocols: Sequence[str]) -> list[str]:
@@ -206,7 +227,7 @@ def _span(points: Sequence[float]) -> str:
 
 def _statements(leads: Sequence[ResultSection]) -> list[str]:
     """Return what the paper says, a statement or a result at a time."""
-    statements = find_statements(leads)
+    statements = [each for each in find_statements(leads) if each.all]
     single = [found for found in leads if not found[0].claims and not isinstance(found[0], BeyondThePaper)]
     lines = ["## What the paper says, and what we find", ""] if statements or single else []
     if statements:
@@ -223,12 +244,16 @@ def _protocols(found: Sequence[ResultSection]) -> list[str]:
 def _beyond(leads: Sequence[ResultSection]) -> list[str]:
     """Return what goes beyond the paper: what it is, a table, and what is still open."""
     lines = []
-    better = [each for each in find_statements(leads, beyond=True) if each.share]
+    better = [each for each in find_statements(leads, beyond=True) if each.share > 0]
     if better:
-        lines += [f"Rules that are not in the paper, compared with {OURS}:", "", *_table(better, _protocols(leads))]
+        lines += [
+            f"What is not in the paper, compared with {' and '.join(READINGS)}:",
+            "",
+            *_table(better, _protocols(leads)),
+        ]
     for result, section in leads:
         if isinstance(result, BeyondThePaper):
-            missing = [row for row in section.rows if not section.has_runs(row=row)]
+            missing = [row for row in section.rows if row not in section.stale_rows and not section.has_runs(row=row)]
             notes = [f"Not run: {', '.join(missing)}."] if missing else []
             lines += [wrapped(f"**{result.name}.** {_link(result, section)}. {result.caption}"), ""]
             lines += [*result.summary_table(section), "", wrapped(" ".join([result.findings(section), *notes])), ""]
