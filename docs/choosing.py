@@ -18,19 +18,9 @@ from gossamer.paper.recommended import BASELINE, LIMITS, ROWS, UNDAMPED, WITHOUT
 from gossamer.paper.store import Outcome, Store
 
 # Revisions of the rules that results/digits-delay-20.md was written with, where above 1.
-ON_DIGITS = {
-    name: 2
-    for name in (
-        "ad-psgd",
-        "adaptive-braking",
-        "dc-s3gd",
-        "delay-adaptive",
-        "feddelavg",
-        "local-sgd",
-        "r-fast",
-        "swift",
-    )
-}
+ON_DIGITS = dict.fromkeys(
+    ("ad-psgd", "adaptive-braking", "dc-s3gd", "delay-adaptive", "feddelavg", "local-sgd", "r-fast", "swift"), 2
+)
 FOLDER = Path(__file__).parent
 PAGE = FOLDER / "choosing.md"
 RULES = sorted((FOLDER / "algorithms").glob("*.md"))
