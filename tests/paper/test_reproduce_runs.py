@@ -258,8 +258,8 @@ def test_the_list_names_every_result_and_what_is_there(command, tmp_path):
     assert [row["name"] for row in rows] == list(RESULTS)
     assert all({"name", "what", "needs", "scales", "done"} <= set(row) for row in rows)
     (row,) = [row for row in rows if row["name"] == "table-4"]
-    assert row["done"] == 1 and row["scales"]["quick"] == {"runs": 60, "done": 1}
-    assert "1/60" in command.well("reproduce", "table-4", "--list").out
+    assert row["done"] == 1 and row["scales"]["quick"] == {"runs": 66, "done": 1}
+    assert "1/66" in command.well("reproduce", "table-4", "--list").out
 
 
 def test_whoever_lists_nothing_in_a_clone_is_told_where_the_published_runs_are(command, tmp_path):
