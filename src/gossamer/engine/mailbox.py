@@ -8,6 +8,7 @@ import torch
 from gossamer.algorithms import Algorithm, Inbox, Late, Past, Weights
 from gossamer.algorithms.message_parts import aliases, part_bytes, part_dtype, part_size, parts_sent
 from gossamer.algorithms.steps import weigh
+from gossamer.fused import passing
 from gossamer.network import NOTHING, Arrivals, Network
 from gossamer.shapes import Bool, Float, Int, Tensor
 from gossamer.state.checkpoint import part_of
@@ -145,7 +146,8 @@ class Mailbox:
             }
             message = {name: self._defer(part) for name, part in held_parts.items()}
             own = message if keeps_past else {}  # the rows of all agents, so those of the receivers too
-            groups.append(Late(age, weights, message, own, drifts.get(age), new))
+            drift = passing(drifts[age]) if age in drifts else None
+            groups.append(Late(age, weights, message, own, drift, new))
         return tuple(groups)
 
     def _held_at(self, ages: Int[Tensor, "n n"]) -> "_Held":

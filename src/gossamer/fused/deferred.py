@@ -23,6 +23,7 @@ class Deferred(Tensor):
     """Rows of all agents, or one number for each of them, that may not be computed yet."""
 
     recorder: "Recorder"
+    kind: torch.dtype
     node: Node | Total
     viewed: bool  # whether a view of the values may be in use
     passing: bool  # whether its values are wanted by no one else than the sums it is part of
@@ -32,6 +33,7 @@ class Deferred(Tensor):
         cls: type["Deferred"], recorder: "Recorder", node: Node | Total, shape: Sequence[int], dtype: torch.dtype
     ) -> "Deferred":
         made = Tensor._make_wrapper_subclass(cls, shape, dtype=dtype)
+        made.kind = dtype  # torch's own attribute is slower to read
         made.recorder, made.node, made.viewed, made.passing = recorder, node, False, False
         return made
 
@@ -108,7 +110,7 @@ class Recorder:
             self.compute([rows])
             node = over_links(table, rows.node)  # type: ignore[arg-type]
         assert node is not None
-        return self.made(node, rows.dtype)
+        return self.made(node, rows.kind)
 
     def compute(self, rows: Iterable[Deferred]) -> None:
         """Compute these, and what is on the way to them and still in use, in one pass over memory."""
@@ -121,7 +123,7 @@ class Recorder:
         needed = _needed([each.node for each in targets])
         targets += [each for each in alive if id(each.node) in needed and not each.passing]
         compute(
-            list({id(each.node): Wanted(each.node, each.dtype) for each in targets}.values()),
+            list({id(each.node): Wanted(each.node, each.kind) for each in targets}.values()),
             *self.shape,
             self._buffers,
         )
@@ -147,13 +149,6 @@ class Recorder:
         self.compute([each for each in wanted if isinstance(each, Deferred)])
         self._known.clear()
         self._made.clear()
-
-
-def passing(rows: Tensor) -> Tensor:
-    """Mark rows that only the sums they are part of want, so that they are not stored on the way."""
-    if isinstance(rows, Deferred):
-        rows.passing = True
-    return rows
 
 
 _ABOUT = {

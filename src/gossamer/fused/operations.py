@@ -73,12 +73,17 @@ def _rows_of(*values: Any) -> Deferred:
 
 def _made(node: Node, *values: Any) -> Deferred:
     """Return a stand-in of the type that torch would give."""
-    rows = _rows_of(*values)
-    dtype = rows.dtype
+    dtype, recorder = None, None
     for value in values:
-        if isinstance(value, Tensor) and value.ndim:
-            dtype = torch.promote_types(dtype, value.dtype)
-    return rows.recorder.made(node, dtype)
+        if isinstance(value, Deferred):
+            kind, recorder = value.kind, value.recorder
+        elif isinstance(value, Tensor) and value.ndim:
+            kind = value.dtype
+        else:
+            continue
+        dtype = kind if dtype is None or dtype == kind else torch.promote_types(dtype, kind)
+    assert recorder is not None and dtype is not None
+    return recorder.made(node, dtype)
 
 
 def _both(a: Any, b: Any) -> tuple[Operand, Operand] | None:
@@ -94,7 +99,7 @@ def _is_node(operand: Operand) -> bool:
 def _as_node(operand: Operand, like: Deferred) -> Node:
     """Return numbers as rows of equal columns."""
     if isinstance(operand, float | np.ndarray):
-        return _times(like.recorder.ones(like.dtype), operand)
+        return _times(like.recorder.ones(like.kind), operand)
     return operand
 
 
@@ -243,7 +248,7 @@ def _converted(a: Any, dtype: Any) -> Any:
     dtype = dtype.dtype if isinstance(dtype, Tensor) else dtype
     if dtype not in (torch.float32, torch.float64) or not _is_rows(a):
         return NotImplemented
-    return a if dtype == a.dtype else a.recorder.made(scaled(a.node), dtype)
+    return a if dtype == a.kind else a.recorder.made(scaled(a.node), dtype)
 
 
 @_records("double")
@@ -255,7 +260,7 @@ def _double(a: Any) -> Any:
 def _sum(a: Any, dim: Any = None, *, keepdim: bool = False) -> Any:
     if dim not in (1, -1) or not _is_rows(a):
         return NotImplemented
-    total = a.recorder.made(Total(scaled(a.node)), a.dtype)
+    total = a.recorder.made(Total(scaled(a.node)), a.kind)
     return total.values()[:, None] if keepdim else total
 
 
@@ -263,13 +268,13 @@ def _sum(a: Any, dim: Any = None, *, keepdim: bool = False) -> Any:
 def _length(a: Any, *, dim: Any = None, keepdim: bool = False) -> Any:
     if dim not in (1, -1) or not _is_rows(a):
         return NotImplemented
-    total = a.recorder.made(Total(product(a.node, a.node), is_length=True), a.dtype)
+    total = a.recorder.made(Total(product(a.node, a.node), is_length=True), a.kind)
     return total.values()[:, None] if keepdim else total
 
 
 for _name in ("new_zeros", "new_ones", "new_full", "new_empty", "new_tensor"):
 
     def _new_named(a: Any, *args: Any, _name: str = _name, **kwargs: Any) -> Any:
-        return getattr(torch.empty(0, dtype=a.dtype), _name)(*args, **kwargs)
+        return getattr(torch.empty(0, dtype=a.kind), _name)(*args, **kwargs)
 
     OPERATIONS[getattr(Tensor, _name)] = _new_named
