@@ -72,7 +72,7 @@ def demo(
     seeds: Annotated[int, typer.Option(help="Number of seeds.")] = 3,
     json: Json = False,
 ) -> None:
-    """Compare eight algorithms on the paper's 8 agents with the digits data. `make demo` runs this.
+    """Compare algorithms on the paper's 8 agents and the digits data. `make demo` runs this.
 
     Example: gossamer demo --seeds 1
     """

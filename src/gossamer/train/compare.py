@@ -82,7 +82,7 @@ def run_all(
     task: Task | None = None,
     network: Network | None = None,
 ) -> Iterator[tuple[LabelledRun, Network]]:
-    """LabelledRun every algorithm with every seed. With a folder, write the runs into folder/runs.
+    """Run every algorithm with every seed. With a folder, write the runs into folder/runs.
 
     `on_run(entry, seed, steps)` returns the step callback. A given task or network replaces that of the settings.
     """
