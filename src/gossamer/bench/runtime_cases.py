@@ -14,7 +14,7 @@ from gossamer.bench.runtime_fleet import Fleet
 from gossamer.bench.runtime_worker import STATUS
 from gossamer.engine.memory_need import free_bytes, in_words
 from gossamer.errors import UserError
-from gossamer.report.runs import mean
+from gossamer.run.metric_rows import mean
 from gossamer.runtime.keys import write_key
 
 AGENTS = 4

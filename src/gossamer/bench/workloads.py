@@ -14,7 +14,7 @@ from gossamer.algorithms import parse_algorithm
 from gossamer.bench.cases import Request
 from gossamer.bench.measure import Contestant
 from gossamer.data import Examples, Normalize, partition
-from gossamer.engine.batch_feed import Feed
+from gossamer.data.device_batches import DeviceBatches
 from gossamer.engine.training import Training
 from gossamer.errors import StabilityWarning
 from gossamer.network import network
@@ -106,8 +106,10 @@ class Workload:
     def batch_of(self, request: Request, task: Task) -> tuple[Tensor, Tensor]:
         """Return the agents' first batch in float32 on the device: [n, b, …] and [n, b]."""
         shards = partition("iid", task.train.y, self.num_agents, SEED)
-        feed = Feed(task, shards, self.batch, SEED, request.device, torch.float32, augment=task.augments)
-        return feed.load(feed.draw(0))
+        batches = DeviceBatches(
+            task.train, task.inputs, shards, self.batch, SEED, request.device, torch.float32, augment=task.augments
+        )
+        return batches.load(batches.draw(0))
 
 
 def contestant(training: Training, label: str, steps: int, warm_up: int) -> Contestant:

@@ -15,8 +15,8 @@ from gossamer.cli.interrupt import INTERRUPTED
 from gossamer.engine.training import OnStep
 from gossamer.errors import StabilityWarning, UserError
 from gossamer.network import Network
-from gossamer.report.runs import LabelledRun
 from gossamer.run.folder import make_folder, unused_folder
+from gossamer.run.metric_rows import LabelledRun
 from gossamer.run.settings import read_settings
 from gossamer.train.compare import Entry, check_all, plan, run_all, split_algorithms, summarise, write_results
 from gossamer.train.progress import Bars

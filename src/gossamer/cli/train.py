@@ -23,10 +23,10 @@ from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.run.folder import RunFolder, safe_name, unused_folder
 from gossamer.run.plan import make_plan
+from gossamer.run.process_settings import ProcessSettings, read_processes
 from gossamer.run.settings import Settings, make_settings, read_settings
 from gossamer.run.summary import Summary
 from gossamer.runtime.launch.job import Watcher
-from gossamer.runtime.launch.launch_settings import ProcessSettings, read_processes
 from gossamer.train.loggers import check_log, logged
 from gossamer.train.presets import preset_values
 from gossamer.train.processes import launched_training

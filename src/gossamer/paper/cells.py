@@ -17,7 +17,7 @@ from gossamer.algorithms import algorithm, algorithm_class, parse_algorithm
 from gossamer.algorithms.options import describe_options
 from gossamer.algorithms.p_asgd import Predicting
 from gossamer.errors import UserError
-from gossamer.report.grouping import train_command
+from gossamer.run.command_line import train_command
 from gossamer.run.settings import Settings, make_settings
 from gossamer.train.presets import preset_values
 

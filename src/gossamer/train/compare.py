@@ -18,8 +18,8 @@ from gossamer.algorithms.plugins import load_plugins
 from gossamer.engine.training import OnStep, Training
 from gossamer.errors import UserError
 from gossamer.network import Network
-from gossamer.report.runs import LabelledRun, mean
 from gossamer.run.folder import RunFolder, safe_name, to_json
+from gossamer.run.metric_rows import LabelledRun, mean
 from gossamer.run.settings import SETTING_NAMES, Settings, make_settings
 from gossamer.tasks import Task
 from gossamer.train.loggers import check_log, logged

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from gossamer.engine.training import OnStep
 from gossamer.errors import StabilityWarning, UserError
 from gossamer.network import Network
-from gossamer.report.runs import LabelledRun, accuracy_curve, conditions
+from gossamer.run.metric_rows import LabelledRun, accuracy_curve, conditions
 from gossamer.tasks import Task
 from gossamer.train.compare import HEADINGS, Entry, cells_of, check_all, plan, run_all, split_algorithms, summarise
 from gossamer.train.notebook_html import line, section, sparkline, table
