@@ -16,8 +16,8 @@ from gossamer.engine.training import OnStep
 from gossamer.errors import StabilityWarning, UserError
 from gossamer.network import Network
 from gossamer.run.folder import make_folder, unused_folder
+from gossamer.run.merge_settings import with_file
 from gossamer.run.metric_rows import LabelledRun
-from gossamer.run.settings import read_settings
 from gossamer.train.compare import Entry, check_all, plan, run_all, split_algorithms, summarise, write_results
 from gossamer.train.progress import Bars
 from gossamer.train.tune import with_tuned_rates
@@ -56,7 +56,7 @@ def compare(
 
     Example: gossamer compare --algorithms sync,d-asgd,pc-asgd/theta=pv,dm-asgd --seeds 3 --lr 0.1 --epochs 100
     """
-    values = {**(read_settings(config) if config else {}), **given}
+    values = with_file(config, given)
     values.pop("algorithm", None)
     if tuned is not None and "lr" in given:
         raise UserError(f"--lr {given['lr']} conflicts with the learning rates of '{tuned}'; leave one out")

@@ -15,7 +15,7 @@ from gossamer.cli.flags import Algorithms, Config, Json, takes_settings
 from gossamer.cli.interrupt import INTERRUPTED
 from gossamer.engine.training import OnStep, Training
 from gossamer.errors import StabilityWarning, UserError, read_number
-from gossamer.run.settings import read_settings
+from gossamer.run.merge_settings import with_file
 from gossamer.train.compare import Entry
 from gossamer.train.rate_search import KINDS, RATES, Search
 from gossamer.train.tune import Notebook, key_of
@@ -51,7 +51,7 @@ def tune(
     """
     if seeds < 1:
         raise UserError(f"seeds must be 1 or more, got {seeds}")
-    values = {**DEFAULTS, **(read_settings(config) if config else {}), **given}
+    values = {**DEFAULTS, **with_file(config, given)}
     for name in ("algorithm", "lr"):
         values.pop(name, None)
     entries = entries_of(algorithms, values, None)

@@ -12,10 +12,8 @@ from gossamer.report.read_runs import RunRecord
 from gossamer.run.command_line import repeat_command
 from gossamer.run.metric_rows import short
 from gossamer.run.process_settings import ProcessSettings
-from gossamer.run.settings import IGNORED, SETTING_NAMES
+from gossamer.run.settings import SETTING_NAMES, identifying
 from gossamer.tasks import TASKS
-
-_APART = IGNORED["seeds"]
 
 # After the algorithm and its options, these keys are the first to distinguish settings.
 COMMON = ("network", "delay", "loss", "lr", "partition", "task", "model", "momentum", "batch", "epochs")
@@ -38,7 +36,7 @@ def settings_of(runs: Sequence[RunRecord]) -> list[RunGroup]:
     found: dict[str, RunGroup] = {}
     for place, run in enumerate(runs):
         values = configuration(run)
-        key = json.dumps({name: value for name, value in values.items() if name not in _APART}, sort_keys=True)
+        key = json.dumps(identifying(values, "seeds"), sort_keys=True)
         found.setdefault(key, RunGroup(values)).members.append(place)
     settings = list(found.values())
     telling = _telling(settings)
@@ -69,7 +67,7 @@ def _by_content(spec: Any) -> Any:
 
 def _telling(settings: list[RunGroup]) -> list[str]:
     """Return the fewest keys that, with the algorithm, distinguish all settings."""
-    keys = dict.fromkeys(name for setting in settings for name in setting.values)
+    keys = identifying(dict.fromkeys(name for setting in settings for name in setting.values), "seeds")
     options = [name for name in keys if name not in SETTING_NAMES and name not in PROCESS_KEYS]
     chosen: list[str] = []
 
@@ -77,7 +75,7 @@ def _telling(settings: list[RunGroup]) -> list[str]:
         return len({json.dumps([setting.values.get(name) for name in names]) for setting in settings})
 
     for name in dict.fromkeys((*options, *COMMON, *keys)):
-        if name not in _APART and distinct(["algorithm", *chosen, name]) > distinct(["algorithm", *chosen]):
+        if distinct(["algorithm", *chosen, name]) > distinct(["algorithm", *chosen]):
             chosen.append(name)
     return chosen
 
@@ -105,8 +103,10 @@ def text_of(value: Any) -> str:
 def configuration_table(runs: Sequence[RunRecord], settings: Sequence[RunGroup]) -> list[dict[str, Any]]:
     """Return a row for each key: its value in every setting, and whether the values differ."""
     rows = []
-    for name in dict.fromkeys(name for setting in settings for name in setting.values):
-        if name in _APART:  # the seeds: list all values
+    keys = dict.fromkeys(name for setting in settings for name in setting.values)
+    same = identifying(keys, "seeds")
+    for name in keys:
+        if name not in same:  # the seeds: list all values
             held = [list(dict.fromkeys(text_of(runs[k].values.get(name)) for k in s.members)) for s in settings]
             values = [", ".join(each) for each in held]
         else:

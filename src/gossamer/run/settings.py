@@ -19,14 +19,16 @@ from gossamer.errors import UserError, unknown_name
 LARGEST_LR = 1e38  # a larger value does not fit into float32
 DEFAULT_DELAY = "20"  # as in the paper
 
-Purpose = Literal["checkpoint", "rate", "experiment", "seeds"]
+Purpose = Literal["checkpoint", "rate", "trials", "experiment", "seeds"]
 _NOTED = ("plugin", "log")  # saved in config.toml, without effect on any result
 _MACHINE = ("data_dir", "device", "precision", "threads", "execution", "compile", "deterministic")
 _EVALUATION = ("eval_every", "checkpoint_every")
+_SEARCHED = ("algorithm", "options", "lr", "seed", "history", *_EVALUATION, *_MACHINE, *_NOTED)
 # The settings that may differ between two runs that count as the same. `Settings.identity` says why.
 IGNORED: dict[Purpose, tuple[str, ...]] = {
     "checkpoint": ("network", "clusters", "delay", *_NOTED),
-    "rate": ("algorithm", "options", "lr", "seed", "validation", "history", *_EVALUATION, *_MACHINE, *_NOTED),
+    "rate": ("validation", *_SEARCHED),
+    "trials": _SEARCHED,
     "experiment": ("options", "seed", *_EVALUATION, *_MACHINE, *_NOTED),
     "seeds": ("seed", "execution", "data_dir"),
 }
@@ -147,24 +149,24 @@ class Settings:
         | `rate`       | does this learning rate apply?            | the algorithm and its options, which are the    |
         |              |                                           | key of the rate; lr, which is searched; seed,   |
         |              |                                           | validation, machine, evaluation, history        |
+        | `trials`     | may this search continue that file?       | as `rate`, but not validation                   |
         | `experiment` | do these runs fill the same cell?         | seed, machine, evaluation                       |
         | `seeds`      | do these runs differ only by their seed?  | seed; execution, which `auto` chooses anew for  |
         |              |                                           | each run; data_dir                              |
 
         Machine: data_dir, device, precision, threads, execution, compile, deterministic. Evaluation: eval_every,
-        checkpoint_every. All but `seeds` also ignore plugin and log. `rate` and `experiment` fill in the default
-        delay. `experiment` leaves out every value that equals its default, except those in `_SUBJECT`: so a new setting
-        does not change the keys of existing runs, as long as its default changes nothing. An option
+        checkpoint_every. All but `seeds` also ignore plugin and log. All but `checkpoint` and `seeds` fill in the
+        default delay. `experiment` leaves out every value that equals its default, except those in `_SUBJECT`: so a new
+        setting does not change the keys of existing runs, as long as its default changes nothing. An option
         whose default has changed is left out at its *former* default, so that stored runs keep their keys
         (`stored_settings` reads them). `checkpoint` always has such an option.
         A rule whose numbers have changed has a revision above 1, which is part of `checkpoint` and `experiment`:
         results of its former self no longer match.
         """
-        names = (*SETTING_NAMES, "options")
-        values = {name: getattr(self, name) for name in names if name not in IGNORED[purpose]}
+        values = identifying({name: getattr(self, name) for name in (*SETTING_NAMES, "options")}, purpose)
         if purpose == "checkpoint":
             values["options"] = self._options_of_checkpoints()
-        if purpose in ("rate", "experiment"):
+        if purpose in ("rate", "trials", "experiment"):
             values["delay"] = self.delay_or_default
         if purpose == "experiment":
             values["algorithm"] = algorithm_class(self.algorithm).name
@@ -212,6 +214,11 @@ class Settings:
             *(f"{name} = {_toml_value(value)}" for name, value in self.options.items()),
         ]
         return "\n".join(lines) + "\n"
+
+
+def identifying(values: Mapping[str, Any], purpose: Purpose) -> dict[str, Any]:
+    """Return the values without those that may differ for this purpose."""
+    return {name: value for name, value in values.items() if name not in IGNORED[purpose]}
 
 
 def is_stale(identity: Mapping[str, Any]) -> bool:

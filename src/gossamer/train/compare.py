@@ -19,11 +19,11 @@ from gossamer.engine.training import OnStep, Training
 from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.run.folder import RunFolder, safe_name, to_json
+from gossamer.run.merge_settings import merge_settings
 from gossamer.run.metric_rows import LabelledRun, mean
-from gossamer.run.settings import SETTING_NAMES, Settings, make_settings
+from gossamer.run.settings import SETTING_NAMES, Settings
 from gossamer.tasks import Task
 from gossamer.train.loggers import check_log, logged
-from gossamer.train.presets import preset_values
 
 HEADINGS = ("algorithm", "lr", "accuracy %", "averaged model %", "loss", "spread", "MB sent")
 
@@ -54,12 +54,10 @@ def plan(algorithms: list[str], given: dict[str, Any], preset: str | None = None
     used: set[str] = set()
     entries = []
     for text in algorithms:
-        name, own = parse_algorithm(text)
-        known = describe_options(algorithm_class(name))
+        known = describe_options(algorithm_class(parse_algorithm(text)[0]))
         shared = {name: value for name, value in options.items() if name in known}
         used |= set(shared)
-        base = preset_values(preset, name) if preset else {}
-        entries.append(Entry(text, make_settings({**base, **settings, **shared, **own, "algorithm": name})))
+        entries.append(Entry(text, merge_settings({**settings, **shared, "algorithm": text}, preset)))
     unused = sorted(set(options) - used)
     check_log(entries[0].settings.log)
     if unused:
