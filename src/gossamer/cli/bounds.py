@@ -29,7 +29,7 @@ def bounds(
     *,
     probes: Annotated[int, typer.Option(help="Number of steps at which constants are estimated.")] = 10,
     draws: Annotated[int, typer.Option(help="Noisy gradients per probe.")] = 8,
-    examples: Annotated[int, typer.Option(help="Examples per agent that the full gradient is estimated from.")] = 512,
+    examples: Annotated[int, typer.Option(help="Examples per agent for the estimate of the full gradient.")] = 512,
     constant: Annotated[
         list[str] | None, typer.Option("--constant", help="Set a constant, such as gamma=12; may be repeated.")
     ] = None,

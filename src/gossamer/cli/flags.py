@@ -96,11 +96,13 @@ def _shared(owners: dict[str, dict[str, Any]], rules: int) -> dict[str, Any]:
 def make_flag(name: str, description: dict[str, Any], panel: str) -> inspect.Parameter:
     """Make a flag. Its value is None unless the user sets it, so that presets and files apply."""
     text, default, choices = description["help"], description["default"], description["choices"]
+    text = text[0].upper() + text[1:]
     if choices:
-        text += f": {', '.join(choices)}"
+        text += f". One of {', '.join(choices)}"
     if default is not None and default != "":
         # Not in square brackets: rich reads those as markup.
         text += f" (default {str(default).lower() if isinstance(default, bool) else default})"
+    text += "."
     dashed = name.replace("_", "-")
     if isinstance(default, bool):
         option = typer.Option(f"--{dashed}/--no-{dashed}", help=text, rich_help_panel=panel, show_default=False)

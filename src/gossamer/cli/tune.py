@@ -44,8 +44,8 @@ def tune(
 ) -> None:
     """Find a learning rate for each algorithm on held-out training data.
 
-    Holds out a fifth of the training data (--validation) and never uses the test data. If the best
-    rate is the first or the last one, tries rates beyond it. `gossamer compare --tuned FILE` uses the rates found.
+    Holds out a fifth of the training data (--validation) and never uses the test data. If the best rate is the first
+    or the last one, tries rates beyond it. `gossamer compare --tuned FILE` uses the rates found.
 
     Example: gossamer tune --algorithms d-asgd,pc-asgd,dm-asgd --epochs 100 --out tuned.json
     """

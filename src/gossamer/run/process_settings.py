@@ -59,7 +59,7 @@ class ProcessSettings:
 
     engine: str = option(
         "simulator",
-        "one simulator, or one process an agent with real links plus the network's delay",
+        "the simulator, or one process per agent with real links plus the network's delay",
         choices=("simulator", "processes"),
     )
     transport: str = _of_links("transport")
@@ -69,7 +69,7 @@ class ProcessSettings:
     deadline: float | str = _of_links("deadline")
     tolerance: int = _of_links("tolerance")
     max_age: int = _of_links("max_age")
-    max_restarts: int = option(3, "restarts of an agent that dies")
+    max_restarts: int = option(3, "most restarts of one agent")
     record: str | None = option(None, "write the ages of all messages to this .csv file, for --delay trace:FILE")
 
     def __post_init__(self) -> None:

@@ -46,7 +46,7 @@ class Settings:
     task: str = option("digits", "data set: digits, cifar10, cifar100, mnist, fashion-mnist, synthetic, text:FILE")
     model: str = option("mlp", "model: mlp:64,32, linear, cnn, preresnet:110, densenet:100, transformer, …")
     data_dir: str | None = option(None, "folder of the data sets (default $GOSSAMER_DATA, or else the user cache)")
-    augment: str = option("auto", "crop and flip images: auto does so for CIFAR", choices=("auto", "none", "crop-flip"))
+    augment: str = option("auto", "crop and flip images; auto: CIFAR only", choices=("auto", "none", "crop-flip"))
     network: str = option("paper-1", "graph of the agents: paper-1, clusters:3,5, ring:8, torus:4x4, file:net.json, …")
     clusters: str | None = option(None, "reliable clusters: sizes '3,5' or members '0,1,2/3,4'")
     delay: str | None = option(
@@ -62,15 +62,15 @@ class Settings:
     reliable_delay: int = option(0, "delay of messages inside a cluster, in steps")
     startup: str = option(
         "wait",
-        "a late neighbour before its first message arrives: ignore it (wait), use its step-0 message at age t (min) or "
-        "at age tau (full)",
+        "what a late neighbour counts as before its first message arrives: nothing (wait), its step-0 message at age t "
+        "(min) or at age tau (full)",
         choices=("wait", "min", "full"),
     )
     algorithm: str = option("pc-asgd", "update rule; `gossamer algorithms` lists all")
     lr: float = option(0.1, "learning rate")
     epochs: int = option(50, "number of epochs")
     epoch_unit: str = option(
-        "shard", "an epoch is one pass over each agent's shard, or over all data", choices=("shard", "global")
+        "shard", "an epoch is one pass over each agent's shard, or over all data (global)", choices=("shard", "global")
     )
     batch: int = option(16, "mini-batch size of each agent")
     momentum: float = option(0.0, "momentum of the local SGD")
@@ -94,7 +94,7 @@ class Settings:
     )
     execution: str = option(
         "auto",
-        "how N models run: stacked into one, torch.func.vmap or a loop; auto uses stacked on a GPU, and on a CPU the "
+        "how N models run: stacked into one, torch.func.vmap or a loop; auto: stacked on a GPU, and on a CPU the "
         "fastest of a short measurement",
         choices=("auto", "stacked", "vmap", "loop"),
     )
@@ -117,7 +117,9 @@ class Settings:
         "so pass only code you trust",
     )
     log: str | None = option(None, "also log the metrics to these, comma-separated: csv, tensorboard, wandb")
-    threads: int = option(1, "CPU threads; more help only for large models on idle cores, and change the last digits")
+    threads: int = option(
+        1, "CPU threads; more than 1 helps only large models on idle cores, and changes the last digits"
+    )
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of the algorithm
 
     def __post_init__(self) -> None:

@@ -21,7 +21,7 @@ from gossamer.network import Network
 from gossamer.network import network as make_network
 from gossamer.network.network import CLIP_WEIGHTS, STARTUPS
 from gossamer.run.process_settings import LinkSettings
-from gossamer.runtime.addresses import is_loopback, split_endpoint
+from gossamer.runtime.book.addresses import is_loopback, split_endpoint
 from gossamer.runtime.message import MOST_AGENTS
 from gossamer.runtime.schedulers import (
     LOOPBACK,
@@ -54,7 +54,7 @@ class Run(LinkSettings):
     lazy: bool = option(False, "use (I + W) / 2")
     clip_weights: str = option("rebuilt", "weights of the clipping step", choices=CLIP_WEIGHTS)
     startup: str = option("wait", "weight of a late neighbour until its first message arrives", choices=STARTUPS)
-    seed: int = option(0, "random seed of start, data order, added delays and draws")
+    seed: int = option(0, "random seed of initial parameters, data order, added delays and random choices")
     algorithm: str = option("pc-asgd", "update rule with its options, such as pc-asgd/theta=pv")
     book: str | None = option(None, "address book of the run: host:port")
     key_file: str | None = option(None, "file with the run's key; required when other machines can reach the agents")
