@@ -24,11 +24,11 @@ from gossamer.cli.launch_view import LaunchView
 from gossamer.errors import UserError, read_whole
 from gossamer.network import network as make_network
 from gossamer.run.folder import safe_name, unused_folder
-from gossamer.runtime.addresses import is_loopback, split_endpoint
 from gossamer.runtime.age_trace import merge_traces
+from gossamer.runtime.book.addresses import is_loopback, split_endpoint
+from gossamer.runtime.book.keys import read_key, write_key
 from gossamer.runtime.compression import parse_codec
 from gossamer.runtime.environment import FIELDS, Run
-from gossamer.runtime.keys import read_key, write_key
 from gossamer.runtime.launch.job import LaunchJob, LaunchReport, torchrun_command
 from gossamer.runtime.launch.launcher import Launcher
 from gossamer.runtime.launch.ray_cluster import RayResources, run_on_ray

@@ -1,8 +1,8 @@
-"""Gradients of all agents on their mini-batches: a feed and an execution, recorded together on a GPU."""
+"""Gradients of all agents on their mini-batches: batches and execution are recorded together on a GPU."""
 
 import torch
 
-from gossamer.engine.batch_feed import Draw, Feed
+from gossamer.data.device_batches import DeviceBatches, Draw
 from gossamer.engine.cuda_graph import Recorded
 from gossamer.engine.execution import Execution
 from gossamer.seeding import drawing_from
@@ -14,25 +14,25 @@ class TaskSource:
 
     offers = frozenset({"gradient", "loss", "fresh_gradient"})
 
-    def __init__(self, execution: Execution, feed: Feed, fresh_feed: Feed, seed: int) -> None:
-        self.execution, self.feed, self.fresh_feed, self.seed = execution, feed, fresh_feed, seed
+    def __init__(self, execution: Execution, batches: DeviceBatches, fresh_batches: DeviceBatches, seed: int) -> None:
+        self.execution, self.batches, self.fresh_batches, self.seed = execution, batches, fresh_batches, seed
         self._recorded: Recorded | None = None
 
     def gradient(self, x: Float[Tensor, "n d"], step: int) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"]]:
         """Return each agent's gradient and loss on its batch of this step. This updates the running statistics."""
-        return self._evaluate(x, self.feed.draw(step), step)
+        return self._evaluate(x, self.batches.draw(step), step)
 
     def gradient_elsewhere(self, x: Float[Tensor, "n d"], step: int) -> Float[Tensor, "n d"]:
         """Return each agent's gradient at another point, on its batch of this step."""
-        return self._evaluate_apart(x, self.feed.draw(step), step)[0]
+        return self._evaluate_apart(x, self.batches.draw(step), step)[0]
 
     def loss(self, x: Float[Tensor, "n d"], step: int) -> Float[Tensor, " n"]:
         """Return each agent's loss on its batch of this step."""
-        return self._evaluate_apart(x, self.feed.draw(step), step)[1]
+        return self._evaluate_apart(x, self.batches.draw(step), step)[1]
 
     def fresh_gradient(self, x: Float[Tensor, "n d"], step: int) -> Float[Tensor, "n d"]:
         """Return each agent's gradient on a second batch, which the step itself does not use."""
-        return self._evaluate_apart(x, self.fresh_feed.draw(step), step)[0]
+        return self._evaluate_apart(x, self.fresh_batches.draw(step), step)[0]
 
     def _evaluate(self, x: Float[Tensor, "n d"], draw: Draw, step: int) -> tuple[Tensor, Tensor]:
         if self._recorded is None:
@@ -43,7 +43,7 @@ class TaskSource:
         return result
 
     def _run(self, x: Tensor, *draw: Tensor) -> tuple[Tensor, Tensor]:
-        return self.execution.gradient(x, *self.feed.load(Draw(*draw)))
+        return self.execution.gradient(x, *self.batches.load(Draw(*draw)))
 
     def _evaluate_apart(self, x: Float[Tensor, "n d"], draw: Draw, step: int) -> tuple[Tensor, Tensor]:
         """Evaluate without side effects: restore the running statistics and the step's own gradient."""

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from gossamer.runtime.book import Book, serve_book
+from gossamer.runtime.book.address_book import Book, serve_book
 from gossamer.runtime.environment import Run
 from gossamer.runtime.launch import launcher
 from gossamer.runtime.launch.book_process import AgentStatuses

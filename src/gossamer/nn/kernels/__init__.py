@@ -1,6 +1,6 @@
 """Triton kernels for stacked agents, and the switch between them and torch's own operations.
 
-Import `gossamer.nn.kernels.unit` only if `usable` is True: Triton may be missing.
+Import `gossamer.nn.kernels.preactivation_unit` only if `usable` is True: Triton may be missing.
 """
 
 import contextlib

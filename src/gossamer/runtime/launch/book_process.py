@@ -11,10 +11,10 @@ from typing import Any
 
 from gossamer.errors import UserError
 from gossamer.run.agent_folder import last_words
-from gossamer.runtime.addresses import split_endpoint
-from gossamer.runtime.book import Book
+from gossamer.runtime.book.address_book import Book
+from gossamer.runtime.book.addresses import split_endpoint
+from gossamer.runtime.book.keys import read_key
 from gossamer.runtime.environment import Run
-from gossamer.runtime.keys import read_key
 from gossamer.runtime.launch.child_processes import dies_with
 from gossamer.runtime.launch.job import LaunchJob, without_run
 

@@ -205,7 +205,7 @@ def remove_leftovers(run: str, folder: Path | None = None) -> int:
 
 
 def remove_orphans(folder: Path | None = None) -> int:
-    """Remove the files of all runs of which no process lives and no file is young; return how many there were."""
+    """Remove files of runs with no live process and no recent file; return how many there were."""
     return sum(_remove(paths) for paths in _files(folder).values() if not any(map(_may_be_needed, paths)))
 
 
