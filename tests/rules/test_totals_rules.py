@@ -197,21 +197,26 @@ def test_dga_compares_steps_of_the_same_time_inside_of_clusters_too(reliable_del
 
 
 @some
-@given(st.integers(2, 6), st.integers(0, 2**16), st.sampled_from([0.0, 0.9]), st.booleans())
-def test_dc_s3gd_is_the_published_recursion_where_all_hear_all_one_step_late(n, seed, momentum, common):
+@given(
+    st.integers(2, 6), st.integers(0, 2**16), st.sampled_from([(0.0, False), (0.9, False), (0.9, True)]), st.booleans()
+)
+def test_dc_s3gd_is_the_published_recursion_where_all_hear_all_one_step_late(n, seed, local, common):
     """D_i = mean(dw(t-1)) - dw_i(t-1), the compensated gradient inside the momentum, w_i += D_i + dw_i."""
     world, lr, lam0, steps = World(n=n, d=4, num_steps=1, seed=seed), 0.05, 0.2, 25
     start = np.tile(world.smooth.x0[0], (n, 1)) if common else world.smooth.x0
     rule, net = gm.algorithm("dc-s3gd", lam0=lam0), gm.network(f"complete:{n}", 0)
-    path = gm.trajectory(rule, net, world.smooth.gradient, start, lr=lr, steps=steps, momentum=momentum).numpy()
+    momentum, nesterov = local
+    told = {"lr": lr, "steps": steps, "momentum": momentum, "nesterov": nesterov}
+    path = gm.trajectory(rule, net, world.smooth.gradient, start, **told).numpy()
     w, dw, m = start, start, np.zeros_like(start)  # different starts count as a step before the first
     for t in range(steps):
         D = dw.mean(axis=0) - dw
         g = world.smooth.gradient(w, t)
         bent = g * g * D
         lam = lam0 * np.linalg.norm(g, axis=1) / (np.linalg.norm(bent, axis=1) + 1e-12)
-        m = momentum * m + g + (lam[:, None] * bent if t > 0 else 0)
-        dw = -lr * m
+        compensated = g + (lam[:, None] * bent if t > 0 else 0)
+        m = momentum * m + compensated
+        dw = -lr * (compensated + momentum * m if nesterov else m)
         w = w + D + dw
         np.testing.assert_allclose(path[t + 1], w, rtol=0, atol=1e-12)
 
