@@ -176,6 +176,7 @@ class Simulation:
             place=self.place,
             state=self.state,
             momentum=self.local.momentum,
+            nesterov=self.local.nesterov,
         )
         sent = self.algorithm.send(own)
         inbox, weights, ages = self.mailbox.deliver(t, {"x": x, "g": g, "v": v, **sent})

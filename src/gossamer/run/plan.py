@@ -87,7 +87,7 @@ def _fitted(plan: Plan) -> Plan:
     if network.clusters is None:
         found = broadcast(network, settings.seed)
         network, tau = network.with_clusters(found.clusters), found.tau
-    if warning := algorithm.check(network):
+    if warning := algorithm.check(network, momentum=settings.momentum):
         warnings.warn(warning, StabilityWarning, stacklevel=4)
     return dataclasses.replace(plan, network=network, tau=tau)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from gossamer.algorithms import Algorithm
-from gossamer.algorithms.theta import ByAge
+from gossamer.algorithms.theta import ByAge, Hindsight
 from gossamer.engine.simulation import Simulation
 from gossamer.engine.trajectory import FunctionSource
 from gossamer.errors import UserError
@@ -105,7 +105,7 @@ class _Probe:
     @property
     def _theta_by_age(self) -> bool:
         policy = getattr(self.algorithm, "policy", None)
-        return isinstance(policy, ByAge) and not policy.by_hindsight
+        return isinstance(policy, ByAge) and policy.by_hindsight is Hindsight.NONE
 
     def _ages(self) -> list[int]:
         """Return the ages of the messages once all have arrived, and 0."""
