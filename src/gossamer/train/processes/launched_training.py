@@ -83,7 +83,7 @@ def train(
     growing = GrowingHistory(folder, run.agents)
     file = StatusFile(folder.path, steps=made.steps, steps_per_epoch=made.steps_per_epoch)
     told = StatusRecorder(watcher or Watcher(), file, also=lambda *_: growing.look())
-    report = Launcher(job, told, command=_command).run(stop)
+    report = Launcher(job, told, command=_command, preload=True).run(stop)
     told.end(how_it_ended(report))  # in case the summary fails
     if how.record is not None:
         merge_traces(folder.path, Path(how.record))
