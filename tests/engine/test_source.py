@@ -25,6 +25,8 @@ from executions import (
 from gossamer.data import AugmentDraws, Batches, Normalize, partition
 from gossamer.data.device_batches import DeviceBatches
 from gossamer.engine import Training
+from gossamer.engine.execution.base import only_reads
+from gossamer.nn import make_model
 from gossamer.run.settings import make_settings
 
 # What a run asks a source for.
@@ -169,3 +171,59 @@ def test_auto_augments_where_the_task_says_so(augments):
     run = Training(make_settings({**small, "execution": "vmap"}), task=image_task(augments))
     assert run.settings.augment == ("crop-flip" if augments else "none")
     assert (run.simulation.source.batches.draw(0).crops is not None) == augments
+
+
+# A state is read where it is.
+
+
+class Shrinks(nn.Module):
+    """Code of one's own that changes its weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 3)
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.linear.weight.mul_(0.5)
+        return self.linear(x)
+
+
+def test_a_model_that_changes_its_weights_does_not_change_the_state():
+    task = make_task(Shrinks)
+    source, x = make_source("stacked", task), states(task)
+    before = x.clone()
+    source.gradient(x, 0)
+    assert torch.equal(x, before)
+
+
+def hooked():
+    layer = nn.Linear(6, 3)
+    layer.register_forward_pre_hook(lambda *_: None)
+    return layer
+
+
+@pytest.mark.parametrize(
+    ("model", "reads"),
+    [
+        (with_norm, True),
+        (lambda: make_model("preresnet:8", (3, 8, 8), 3), True),
+        (lambda: make_model("transformer", (7,), 256), True),
+        (lambda: nn.Embedding(5, 3), True),
+        (lambda: nn.Embedding(5, 3, max_norm=1.0), False),
+        (lambda: nn.Sequential(with_norm(), Shrinks()), False),
+        (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(6, 3)), False),
+        (hooked, False),
+    ],
+)
+def test_only_layers_of_torch_and_gossamer_are_trusted_with_the_state(model, reads):
+    assert only_reads(model()) is reads
+
+
+def test_a_plain_model_reads_the_state_itself():
+    task = make_task(with_norm)
+    source = make_source("stacked", task)
+    for x in (states(task, 1), states(task, 2)):
+        source.gradient(x, 0)
+        first = next(iter(source.execution.network.stacked_parameters().values()))
+        assert first.data_ptr() == x.data_ptr()

@@ -63,7 +63,12 @@ class DeviceBatches:
 
     def load(self, draw: Draw) -> tuple[Tensor, Tensor]:
         """Return the inputs, ready for a model, and the targets. It depends on tensors only, so it can be recorded."""
-        inputs, targets = self._examples.x[draw.indices], self._examples.y[draw.indices]
+        inputs, targets = rows_of(self._examples.x, draw.indices), self._examples.y[draw.indices]
         if draw.crops is not None:
             inputs = crop_flip(inputs, draw.crops)
         return self._prepare(inputs, self.dtype), targets
+
+
+def rows_of(examples: Tensor, indices: Int[Tensor, "*shape"]) -> Tensor:
+    """Return examples[indices]; index_select copies whole rows, four times as fast on a CPU."""
+    return examples.index_select(0, indices.flatten()).view(*indices.shape, *examples.shape[1:])

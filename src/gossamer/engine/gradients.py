@@ -35,10 +35,13 @@ class TaskSource:
         return self._evaluate_apart(x, self.fresh_batches.draw(step), step)[0]
 
     def _evaluate(self, x: Float[Tensor, "n d"], draw: Draw, step: int) -> tuple[Tensor, Tensor]:
-        if self._recorded is None:
-            places = [self.execution.parameters, *(torch.empty_like(tensor) for tensor in draw.tensors)]
-            self._recorded = Recorded(self._run, places, list(self.execution.buffers.values()))
-        with drawing_from(self.execution.parameters.device, self.seed, "dropout", step):
+        with drawing_from(x.device, self.seed, "dropout", step):
+            if not x.is_cuda:  # the models read x itself, unless their code might change it
+                own = self.execution.parameters
+                return self._run(x if self.execution.only_reads else own.copy_(x), *draw.tensors)
+            if self._recorded is None:
+                places = [self.execution.parameters, *(torch.empty_like(tensor) for tensor in draw.tensors)]
+                self._recorded = Recorded(self._run, places, list(self.execution.buffers.values()))
             result: tuple[Tensor, Tensor] = self._recorded(x, *draw.tensors)
         return result
 
@@ -49,7 +52,9 @@ class TaskSource:
         """Evaluate without side effects: restore the running statistics and the step's own gradient."""
         kept = [*self.execution.buffers.values(), *self._results]
         before = [tensor.clone() for tensor in kept]
-        g, loss = (tensor.clone() for tensor in self._evaluate(x, draw, step))
+        g, loss = self._evaluate(x, draw, step)
+        if self._recorded is not None:
+            g, loss = g.clone(), loss.clone()
         for tensor, value in zip(kept, before, strict=True):
             tensor.copy_(value)
         return g, loss
