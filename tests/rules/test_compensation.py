@@ -10,7 +10,7 @@ import gossamer as gm
 from gossamer.algorithms.compensation import geometric_sum
 from gossamer.engine.simulation import Simulation
 from gossamer.engine.trajectory import FunctionSource
-from gossamer.state.history import Drift, Ring
+from gossamer.state.history import Ring, SlidingDrift
 from gossamer.state.local import LocalOptimizer
 from worlds import Smooth
 
@@ -28,7 +28,7 @@ def questions(draw):
     """A largest age, and for each step the ages that are asked for: few or many, or None for a step left out."""
     largest = draw(st.integers(1, 9))
     some = st.sets(st.integers(1, largest), max_size=3)
-    many = st.sets(st.integers(1, largest), min_size=min(largest, Drift.KEPT + 1))
+    many = st.sets(st.integers(1, largest), min_size=min(largest, SlidingDrift.KEPT + 1))
     steady_ages = draw(some)
     step = st.one_of(st.just(steady_ages), st.just(steady_ages), some, many, st.none())
     return largest, draw(st.lists(step, min_size=1, max_size=30))
@@ -39,7 +39,7 @@ def questions(draw):
 def test_the_sliding_drift_is_the_explicit_sum_for_any_ages_at_any_steps(asked, seed):
     largest, ages_by_step = asked
     states = torch.randn(len(ages_by_step), 2, 3, generator=torch.Generator().manual_seed(seed)).double()
-    drift = Drift(ring := Ring(largest + 1, states[0]))
+    drift = SlidingDrift(ring := Ring(largest + 1, states[0]))
     for t, ages in enumerate(ages_by_step):
         ring.push(t, states[t])
         if ages is None:
@@ -51,8 +51,8 @@ def test_the_sliding_drift_is_the_explicit_sum_for_any_ages_at_any_steps(asked, 
 
 
 def test_the_drift_is_exact_across_rebuilds():
-    states = torch.randn(3 * Drift.REBUILD, 1, 2, generator=torch.Generator().manual_seed(0)).double()
-    drift = Drift(ring := Ring(6, states[0]))
+    states = torch.randn(3 * SlidingDrift.REBUILD, 1, 2, generator=torch.Generator().manual_seed(0)).double()
+    drift = SlidingDrift(ring := Ring(6, states[0]))
     for t, state in enumerate(states):
         ring.push(t, state)
         torch.testing.assert_close(drift.at(t, [5])[5], explicit_drift(states, t, 5), rtol=0, atol=1e-12)
@@ -64,7 +64,7 @@ def test_float32_states_do_not_make_the_drift_wander_in_5000_slides(pace):
     age, steps = 20, 5000
     noise = torch.randn(steps, 1, 16, generator=torch.Generator().manual_seed(0)).double()
     states = (3.0 + pace * (torch.arange(steps)[:, None, None] % 97 + noise)).float()
-    drift = Drift(ring := Ring(age + 1, states[0]))
+    drift = SlidingDrift(ring := Ring(age + 1, states[0]))
     for t, state in enumerate(states):
         ring.push(t, state)
         found = drift.at(t, [age])[age]

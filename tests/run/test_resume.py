@@ -9,7 +9,7 @@ import gossamer as gm
 from command import files_under
 from gossamer.engine import Training
 from gossamer.run.folder import RunFolder
-from gossamer.state.history import Drift
+from gossamer.state.history import SlidingDrift
 from runs import Crash, begin, crashing_at, outcome, take_up, without_seconds
 
 # Every algorithm, every kind of delay, every part of the state: momentum, sliding sums, many ages, chance.
@@ -66,7 +66,7 @@ def run_in_pieces(path, stops, **values):
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_stopped_anywhere_and_resumed_ends_byte_for_byte_the_same(folder, monkeypatch, case):
-    monkeypatch.setattr(Drift, "REBUILD", 6)
+    monkeypatch.setattr(SlidingDrift, "REBUILD", 6)
     training, run_folder = begin(folder / "whole", **CASES[case])
     whole = training.run(run_folder)
     pieces = run_in_pieces(folder / "pieces", STOPS, **CASES[case])
@@ -140,7 +140,7 @@ def test_resuming_a_diverged_run_changes_nothing(folder, command):
 
 @pytest.mark.parametrize("case", [case for case in CASES if "," in case])
 def test_the_config_of_a_run_repeats_it(folder, monkeypatch, case):
-    monkeypatch.setattr(Drift, "REBUILD", 6)
+    monkeypatch.setattr(SlidingDrift, "REBUILD", 6)
     training, run_folder = begin(folder / "first", **CASES[case])
     training.run(run_folder)
     for name in ("trace.csv", "matrix.csv"):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gossamer.engine import Training
 from gossamer.run.folder import RunFolder
 from gossamer.run.settings import make_settings
-from gossamer.state.history import Drift, Ring
+from gossamer.state.history import PrefixDrift, Ring, SlidingDrift
 from runs import outcome
 
 WAYS = ("state", "bf16", "host")
@@ -93,7 +93,7 @@ asked = st.lists(st.sets(st.integers(1, 9), max_size=7), min_size=1, max_size=40
 def test_drift_is_its_definition_whatever_is_asked_when(asked, rebuild, kept, seed):
     states = walk(len(asked), seed=seed).cumsum(dim=0)
     ring = Ring(10, states[0])
-    drift = Drift(ring)
+    drift = SlidingDrift(ring)
     drift.REBUILD, drift.KEPT = rebuild, kept
     for step, ages in enumerate(asked):
         ring.push(step, states[step])
@@ -101,12 +101,42 @@ def test_drift_is_its_definition_whatever_is_asked_when(asked, rebuild, kept, se
             assert_drifts(drift.at(step, ages), states, step, ages)
 
 
+@quick
+@given(asked=asked, seed=st.integers(0, 99), saved_at=st.integers(0, 40))
+def test_drift_from_prefix_sums_is_its_definition_also_when_it_goes_on_from_saved_sums(asked, seed, saved_at):
+    states = walk(len(asked), seed=seed).cumsum(dim=0)
+    ring = Ring(10, states[0])
+    drift = PrefixDrift(ring)
+    for step, ages in enumerate(asked):
+        if step == saved_at:
+            kept = {name: value.clone() for name, value in drift.state_dict().items()}
+            drift = PrefixDrift(ring)
+            drift.load_state_dict(kept)
+        ring.push(step, states[step])
+        assert_drifts(drift.at(step, ages), states, step, ages)
+
+
+@pytest.mark.parametrize("step", [0, 4, 25])
+def test_drift_from_prefix_sums_goes_on_from_a_checkpoint_with_sliding_sums(step):
+    states = walk(40).cumsum(dim=0)
+    ring = Ring(10, states[0])
+    before = SlidingDrift(ring)
+    for earlier in range(step):
+        ring.push(earlier, states[earlier])
+        before.at(earlier, {2})
+    drift = PrefixDrift(ring)
+    drift.load_state_dict(before.state_dict())
+    for later in range(step, 40):
+        ring.push(later, states[later])
+        assert_drifts(drift.at(later, {1, 5, 9}), states, later, {1, 5, 9})
+
+
 @pytest.mark.parametrize("ages", [{1}, {6}, {1, 6}, {2, 3, 4, 5}, {1, 2, 3, 4, 5, 6}])
 def test_drift_of_fixed_ages_over_many_rebuilds(ages, monkeypatch):
-    monkeypatch.setattr(Drift, "REBUILD", 7)
+    monkeypatch.setattr(SlidingDrift, "REBUILD", 7)
     states = walk(60).cumsum(dim=0)
     ring = Ring(7, states[0])  # no deeper than the largest age asks for
-    drift = Drift(ring)
+    drift = SlidingDrift(ring)
     for step, state in enumerate(states):
         ring.push(step, state)
         assert_drifts(drift.at(step, ages), states, step, ages)
@@ -115,13 +145,13 @@ def test_drift_of_fixed_ages_over_many_rebuilds(ages, monkeypatch):
 def test_drift_goes_on_from_its_saved_state_to_the_last_bit():
     states = walk(40, dtype=torch.float32).cumsum(dim=0)
     ring = Ring(6, states[0])
-    drift = Drift(ring)
+    drift = SlidingDrift(ring)
     for step in range(20):
         ring.push(step, states[step])
         drift.at(step, {3, 5})
     other_ring = Ring(6, states[0])
     other_ring.load_state_dict(ring.state_dict())
-    other = Drift(other_ring)
+    other = SlidingDrift(other_ring)
     other.load_state_dict({name: value.clone() for name, value in drift.state_dict().items()})
     for step in range(20, 40):
         found = []
@@ -135,12 +165,12 @@ def test_drift_goes_on_from_its_saved_state_to_the_last_bit():
 @pytest.mark.parametrize("age", [2, 20])
 def test_drift_is_accurate_in_float32_where_states_are_large_against_their_moves(age, rebuild, monkeypatch):
     """|x| is 10^4 times as large as what x moves by in a window: sums of states would have lost all but a digit."""
-    monkeypatch.setattr(Drift, "REBUILD", rebuild)
+    monkeypatch.setattr(SlidingDrift, "REBUILD", rebuild)
     steps, shape = 1000, (2, 50)
     moves = 1e-4 / age * (1 + 0.5 * walk(steps, shape, seed=1))  # a steady pace and noise
     states = (3.7 + walk(1, shape, seed=2) * 0.1 + moves.cumsum(dim=0)).float()
     ring = Ring(age + 1, states[0])
-    drift = Drift(ring)
+    drift = SlidingDrift(ring)
     worst = 0.0
     for step, state in enumerate(states):
         ring.push(step, state)
@@ -184,7 +214,7 @@ def test_late_messages_in_half_the_memory_change_a_run_a_little_and_on_the_host_
 @pytest.mark.parametrize("where", ["bf16", "host"])
 @pytest.mark.parametrize("case", CASES)
 def test_a_run_with_such_histories_resumes_byte_for_byte(tmp_path, where, case, monkeypatch):
-    monkeypatch.setattr(Drift, "REBUILD", 6)
+    monkeypatch.setattr(SlidingDrift, "REBUILD", 6)
     for name, stops in (("whole", ()), ("pieces", (3, 15))):
         run = training(history=where, **CASES[case])
         folder = RunFolder.create(tmp_path / name, run.settings, run.network)

@@ -21,6 +21,7 @@ An agent without a late message clips: it has nothing to predict.
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -239,8 +240,8 @@ class PcAsgd(PredictorChoice):
             if self.criterion == "public-code":
                 from_pre, from_cli = mix_heard(own, inbox, weights), mix_reliable(own, inbox, weights)
             g, segments = self._test_gradient(own), self._segments(own)
-            better = score(self.criterion, pre - from_pre, g, segments)
-            chosen = better >= score(self.criterion, cli - from_cli, g, segments)
+            better, other = scores(self.criterion, (pre - from_pre, cli - from_cli), g, segments)
+            chosen = better >= other
         return self._vote(chosen, late) & late[:, None]
 
     def _vote(self, chosen: Bool[Tensor, "a s"], late: Bool[Tensor, " a"]) -> Bool[Tensor, "a s"]:
@@ -257,28 +258,35 @@ class PcAsgd(PredictorChoice):
         return own.evaluate.fresh_gradient(own.x)
 
 
-def score(
+def scores(
     criterion: str,
-    displacement: Float[Tensor, "a d"],
+    displacements: Sequence[Float[Tensor, "a d"]],
     gradient: Float[Tensor, "a d"],
     segments: tuple[int, ...],
-) -> Float[Tensor, "a s"]:
-    """Return the score of a step for each agent and each segment of its parameters."""
-    inner = _by_segment(displacement * gradient, segments)
+) -> list[Float[Tensor, "a s"]]:
+    """Return the score of each step, for each agent and each segment of its parameters."""
+    inner = [_by_segment(moved * gradient, segments) for moved in displacements]
     if criterion == "decrease":
-        return -inner
-    length = _length_by_segment(displacement, segments)
+        return [-torch.stack(each, dim=1) for each in inner]
+    lengths = [_length_by_segment(moved, segments) for moved in displacements]
+    products = [torch.stack(each, dim=1) for each in inner]
+    norms = [torch.stack(each, dim=1) for each in lengths]
     if criterion == "public-code":
-        return inner / (length * _length_by_segment(gradient, segments) + TINY)
-    return inner / (length + TINY) * (1 if criterion == "literal" else -1)
+        whole = torch.stack(_length_by_segment(gradient, segments), dim=1)
+        return [along / (norm * whole + TINY) for along, norm in zip(products, norms, strict=True)]
+    sign = 1 if criterion == "literal" else -1
+    return [along / (norm + TINY) * sign for along, norm in zip(products, norms, strict=True)]
 
 
-def _length_by_segment(values: Float[Tensor, "a d"], segments: tuple[int, ...]) -> Float[Tensor, "a s"]:
+def _length_by_segment(values: Float[Tensor, "a d"], segments: tuple[int, ...]) -> list[Float[Tensor, " a"]]:
     """Return the length of each row's part in each parameter tensor."""
-    parts = values.split(list(segments), dim=1)
-    return torch.stack([torch.linalg.vector_norm(part, dim=1) for part in parts], dim=1)
+    return [torch.linalg.vector_norm(part, dim=1) for part in _parts(values, segments)]
 
 
-def _by_segment(values: Float[Tensor, "a d"], segments: tuple[int, ...]) -> Float[Tensor, "a s"]:
+def _by_segment(values: Float[Tensor, "a d"], segments: tuple[int, ...]) -> list[Float[Tensor, " a"]]:
     """Sum each row over each parameter tensor."""
-    return torch.stack([part.sum(dim=1) for part in values.split(list(segments), dim=1)], dim=1)
+    return [part.sum(dim=1) for part in _parts(values, segments)]
+
+
+def _parts(values: Float[Tensor, "a d"], segments: tuple[int, ...]) -> Sequence[Float[Tensor, "a _"]]:
+    return [values] if len(segments) == 1 else values.split(list(segments), dim=1)

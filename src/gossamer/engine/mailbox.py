@@ -1,5 +1,6 @@
 """The messages that every agent holds at a step, and their mixing weights."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -10,7 +11,7 @@ from gossamer.algorithms.steps import weigh
 from gossamer.network import NOTHING, Arrivals, Network
 from gossamer.shapes import Bool, Float, Int, Tensor
 from gossamer.state.checkpoint import part_of
-from gossamer.state.history import Drift, Ring
+from gossamer.state.history import Drift, PrefixDrift, Ring, SlidingDrift
 
 
 def _arrivals(algorithm: Algorithm, network: Network, seed: int) -> Arrivals:
@@ -53,8 +54,10 @@ class Mailbox:
         *,
         plain: bool,
         history: str = "state",
+        defer: Callable[[Tensor], Tensor] = lambda rows: rows,
     ) -> None:
-        self.algorithm = algorithm
+        """`defer` makes the stand-ins of rows whose arithmetic is done later (fused/)."""
+        self.algorithm, self._defer = algorithm, defer
         self.network = network.without_delay() if algorithm.waits else network
         self.arrivals = _arrivals(algorithm, self.network, seed)
         self._alias = aliases(plain=plain)
@@ -65,11 +68,16 @@ class Mailbox:
             sum(part_bytes(algorithm, name, x.shape[1], x.element_size()) for name in parts_sent(of, plain=plain))
             for of in (algorithm.message_across, algorithm.message)
         ]
-        self.drift = Drift(self.rings["x"]) if self.rings and algorithm.past is Past.WINDOW else None
+        self.drift = self._make_drift() if self.rings and algorithm.past is Past.WINDOW else None
         self._x = x
         self._ages = torch.full(network.links.shape, NOTHING)  # at the previous step
         self._seen: tuple[Tensor, Tensor] | None = None  # the ages and the new-message mask that `_held` was made for
         self._held: _Held | None = None
+
+    def _make_drift(self) -> Drift:
+        """With few ages, which stay, sums that slide; else prefix sums, whose cost is that of the ages in use."""
+        few = self.network.loss == 0 and self.network.delay.num_values <= SlidingDrift.KEPT
+        return (SlidingDrift if few else PrefixDrift)(self.rings["x"], self._defer)
 
     def _like(self, name: str, x: Float[Tensor, "n d"]) -> Float[Tensor, "n _"]:
         part = x[:, : part_size(self.algorithm, name, x.shape[1])]
@@ -87,8 +95,8 @@ class Mailbox:
             ring.push(step, vectors[name], lasting=name == "x" or not vectors[name].is_cuda)
         ages = self.arrivals.advance(step)
         held = self._held_at(ages)
-        message = {name: self._fresh(step, name, vectors) for name in self.algorithm.message}
-        fresh = self._fresh(step, "x", vectors)
+        message = {name: self._defer(self._fresh(step, name, vectors)) for name in self.algorithm.message}
+        fresh = self._defer(self._fresh(step, "x", vectors))
         return Inbox(fresh, self._late(step, held), message, message, held.new), held.weights, ages
 
     def _fresh(self, step: int, name: str, vectors: dict[str, Float[Tensor, "n _"]]) -> Float[Tensor, "n _"]:
@@ -112,16 +120,30 @@ class Mailbox:
     def _reliable(self, ages: Int[Tensor, "n n"]) -> Bool[Tensor, "n n"]:
         return (ages >= 0) & (ages <= self.network.reliable_delay)
 
+    def kept(self) -> list[Tensor]:
+        """Return the sums over the past that later steps need."""
+        return [] if self.drift is None else self.drift.kept()
+
+    def settle(self, real: Callable[[Tensor], Tensor]) -> None:
+        """Replace stand-ins that were kept by their values."""
+        if self.drift is not None:
+            self.drift.settle(real)
+
     def previous(self, step: int) -> Float[Tensor, "n d"] | None:
         """Return the states of the previous step, or None without a history."""
-        return self.rings["x"].at(step - 1) if "x" in self.rings and self.algorithm.past is not Past.NONE else None
+        if "x" not in self.rings or self.algorithm.past is Past.NONE:
+            return None
+        return self._defer(self.rings["x"].at(step - 1))
 
     def _late(self, step: int, held: "_Held") -> tuple[Late, ...]:
         drifts = self.drift.at(step, held.late) if self.drift is not None else {}
         keeps_past = self.algorithm.past is not Past.NONE
         groups = []
         for age, (weights, new) in held.late.items():
-            message = {name: self.rings[self._alias.get(name, name)].at(step - age) for name in self.algorithm.message}
+            held_parts = {
+                name: self.rings[self._alias.get(name, name)].at(step - age) for name in self.algorithm.message
+            }
+            message = {name: self._defer(part) for name, part in held_parts.items()}
             own = message if keeps_past else {}  # the rows of all agents, so those of the receivers too
             groups.append(Late(age, weights, message, own, drifts.get(age), new))
         return tuple(groups)

@@ -7,10 +7,11 @@ from typing import Protocol, runtime_checkable
 
 import torch
 
-from gossamer.algorithms import Algorithm, Noise, Own, Place
+from gossamer.algorithms import Algorithm, Noise, Own, Place, Update
 from gossamer.engine.mailbox import Mailbox
 from gossamer.engine.norm_statistics import Statistics
 from gossamer.errors import UserError
+from gossamer.fused import make_recorder, real
 from gossamer.network import Network
 from gossamer.seeding import generator
 from gossamer.shapes import Float, Int, Tensor
@@ -140,6 +141,7 @@ class Simulation:
         history: str = "state",
         statistics: Statistics | None = None,
         share: Float[Tensor, " n"] | None = None,
+        fused: bool = True,
     ) -> None:
         self.algorithm, self.source, self.lr, self.seed = algorithm, source, lr, seed
         self.local = local or LocalOptimizer()
@@ -154,7 +156,11 @@ class Simulation:
         share = torch.ones(len(x0)) if share is None else share
         self.place = Place(network, torch.arange(len(x0), device=x0.device), share.to(x0))
         self.state = algorithm.start(self.x, self.place)
-        self.mailbox = Mailbox(algorithm, network, self.x, seed, plain=self.local.plain, history=history)
+        self.recorder = make_recorder(self.x) if fused else None
+        self._defer = self.recorder.defer if self.recorder is not None else lambda rows: rows
+        self.mailbox = Mailbox(
+            algorithm, network, self.x, seed, plain=self.local.plain, history=history, defer=self._defer
+        )
         if statistics is not None:
             statistics.join(self.mailbox)
 
@@ -166,28 +172,38 @@ class Simulation:
             self.watch.add(t, loss)
         v, memory = self.local.direction(g, x, self.memory)
         own = Own(
-            x=x,
-            g=g,
-            v=v,
+            x=self._defer(x),
+            g=self._defer(g),
+            v=self._defer(v),
             lr=self.lr(t),
             t=t,
             segments=self.segments,
             evaluate=AtStep(self.source, t),
             place=self.place,
-            state=self.state,
+            state={name: self._defer(kept) for name, kept in self.state.items()},
             momentum=self.local.momentum,
             nesterov=self.local.nesterov,
         )
-        sent = self.algorithm.send(own)
+        sent = {name: real(part) for name, part in self.algorithm.send(own).items()}
         inbox, weights, ages = self.mailbox.deliver(t, {"x": x, "g": g, "v": v, **sent})
-        own = dataclasses.replace(own, previous=self.mailbox.previous(t), sent=sent)
-        update = self.algorithm.step(own, inbox, weights, self._noise(t))
+        deferred = {name: self._defer(part) for name, part in sent.items()}
+        own = dataclasses.replace(own, previous=self.mailbox.previous(t), sent=deferred)
+        update = self._computed(self.algorithm.step(own, inbox, weights, self._noise(t)))
         extra = 0
         if self.statistics is not None:
             self.statistics.mix(t, inbox, weights)
             extra = self.statistics.bytes_sent
         self.x, self.memory, self.state, self.t = update.x, memory, dict(update.state), t + 1
         return StepReport(loss, update.predict, ages, self.mailbox.bytes_sent(t, ages, extra))
+
+    def _computed(self, update: Update) -> Update:
+        """Compute what the rule has deferred, with what later steps need of the past."""
+        if self.recorder is None:
+            return update
+        self.recorder.finish([update.x, *update.state.values(), *self.mailbox.kept()])
+        self.mailbox.settle(real)
+        predict = None if update.predict is None else real(update.predict)
+        return Update(real(update.x), predict, {name: real(kept) for name, kept in update.state.items()})
 
     def _noise(self, t: int) -> Noise | None:
         if not self.algorithm.draws:

@@ -46,6 +46,11 @@ class Delay(ABC):
         """The largest delay, unless that is rare: a run must last longer."""
         return self.largest
 
+    @property
+    def num_values(self) -> float:
+        """The number of different delays, if every link keeps its own; infinity if delays change."""
+        return math.inf
+
     def start(self, links: Links, generator: torch.Generator) -> Tensor:
         """Return the state before step 0; a model without memory has an empty one."""
         return torch.empty(0, dtype=torch.int64)
@@ -84,6 +89,10 @@ class Fixed(Delay):
     def largest(self) -> int:
         return self.steps
 
+    @property
+    def num_values(self) -> float:
+        return 1.0
+
     def sample(self, step: int, state: Tensor, links: Links, generator: torch.Generator) -> Sampled:
         return torch.full(links.shape, self.steps, dtype=torch.int64), state
 
@@ -107,6 +116,10 @@ class PerLink(Delay):
     def largest(self) -> int:
         off_diagonal = ~torch.eye(len(self.matrix), dtype=torch.bool)
         return int((self.matrix * off_diagonal).max())
+
+    @property
+    def num_values(self) -> float:
+        return float(len(self.matrix.unique()))
 
     def sample(self, step: int, state: Tensor, links: Links, generator: torch.Generator) -> Sampled:
         return self.matrix.to(torch.int64), state
@@ -247,6 +260,10 @@ class Scaled(Delay):
     @property
     def typical(self) -> int:
         return self.base.typical * self.factor
+
+    @property
+    def num_values(self) -> float:
+        return self.base.num_values
 
     def start(self, links: Links, generator: torch.Generator) -> Tensor:
         return self.base.start(links, generator)

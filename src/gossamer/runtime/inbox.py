@@ -13,7 +13,7 @@ from gossamer.algorithms.steps import weigh
 from gossamer.network import NOTHING
 from gossamer.runtime.received_messages import HeldAges, ReceivedMessages
 from gossamer.shapes import Bool, Float, Int, Tensor
-from gossamer.state.history import Drift, Ring
+from gossamer.state.history import Ring, SlidingDrift
 
 MOST_CACHED = 256  # small tensors for so many sets of neighbours are kept
 
@@ -27,7 +27,7 @@ class OwnPast:
         self._alias = aliases(plain=plain)
         self._names = algorithm.message
         self._rings: dict[str, Ring] = {}
-        self._drift: Drift | None = None
+        self._drift: SlidingDrift | None = None
         self._first: int | None = None
         if algorithm.past is Past.NONE:
             return
@@ -36,7 +36,7 @@ class OwnPast:
         for name in algorithm.totals & set(kept):
             self._rings[name] = Ring(depth, x.double())
         if algorithm.past is Past.WINDOW:
-            self._drift = Drift(self._rings["x"])
+            self._drift = SlidingDrift(self._rings["x"])
 
     def clear(self) -> None:
         """Forget all."""
@@ -44,7 +44,7 @@ class OwnPast:
         for ring in self._rings.values():
             ring.load_state_dict({})
         if self._drift is not None:
-            self._drift = Drift(self._rings["x"])
+            self._drift = SlidingDrift(self._rings["x"])
 
     def push(self, step: int, vectors: Mapping[str, Float[Tensor, "1 _"]]) -> None:
         """Keep the vectors of this iteration."""
