@@ -8,7 +8,6 @@ CUDA: a fork loses both. A forked process is as Python makes it for the script: 
 import builtins
 import contextlib
 import gc
-import importlib
 import importlib.machinery
 import json
 import os
@@ -23,16 +22,19 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-MODULES = ("torch", "gossamer.optim", "gossamer.runtime.book", "gossamer.runtime.transport.sockets")
 MOST = 1 << 20  # bytes of a request: a command and its environment
 SETTLE = 1.0  # seconds for the threads of a library to end at the first fork
 
 
 def preload() -> str | None:
-    """Import the modules; return why this process must not be forked, or None."""
-    for name in MODULES:
-        importlib.import_module(name)
-    if sys.modules["torch"].cuda.is_initialized():
+    """Import what agents import; return why this process must not be forked, or None."""
+    import torch
+
+    import gossamer.runtime.book.address_book
+    import gossamer.runtime.optimizer
+    import gossamer.runtime.transport.sockets  # noqa: F401
+
+    if torch.cuda.is_initialized():
         return "importing torch has initialised CUDA"
     if not (trial := os.fork()):  # OpenBLAS ends its threads before a fork, and starts them again at need
         os._exit(0)
