@@ -2,7 +2,7 @@
 
 For each task, partition, delay and rule the rate is searched on a tenth of the training data (a grid, and beyond its
 edge; two seeds on digits, one on small-cifar). Then seeds 0, 1 and 2 are trained on all of it and judged on the test
-data. Every run is a line of the --out file; the same command continues it. `--table` prints what is there.
+data. Every run is a line of the --out file; the same command continues it. delay_tables.py makes tables of it.
 
 Tasks: digits (MLP, 40 epochs, plain SGD), digits-momentum (the same with momentum 0.9), and small-cifar (PreResNet-8 on
 CIFAR-10 with images of half the size, see small_cifar.py).
@@ -64,7 +64,7 @@ def run(trial: Trial, device: str, images: str | None) -> dict[str, Any]:
     import gossamer as gm
 
     torch.set_num_threads(1)
-    begun, cell = time.perf_counter(), trial.cell
+    cell = trial.cell
     values = dict(TASKS[cell.task][0])
     task: Any = values.pop("task", None) or _small_cifar(images)
     if cell.task == "small-cifar" and cell.partition != "iid":
@@ -90,9 +90,7 @@ def run(trial: Trial, device: str, images: str | None) -> dict[str, Any]:
         "seed": trial.seed,
         "search": trial.search,
         "accuracy": summary["accuracy_mean"] if summary["status"] == "finished" else None,
-        "loss": summary["loss_mean"] if summary["status"] == "finished" else None,
-        "predict": summary["predict_fraction"],
-        "seconds": round(time.perf_counter() - begun, 2),
+        "predict": None if summary["predict_fraction"] is None else round(summary["predict_fraction"], 4),
     }
 
 
@@ -197,32 +195,14 @@ class Study:
                         *(row[name] for name in ("task", "partition", "tau", "rule", "lr", "seed")), shown, flush=True
                     )
 
-    def table(self) -> str:
-        """Return a table for each task and partition: rules down, delays across."""
-        lines = []
-        for task, partition in dict.fromkeys((row["task"], row["partition"]) for row in self.rows):
-            rows = [row for row in self.rows if (row["task"], row["partition"]) == (task, partition)]
-            taus = sorted({row["tau"] for row in rows})
-            lines += ["", f"### {task}, {partition}", "", "| rule | " + " | ".join(f"tau {tau}" for tau in taus) + " |"]
-            lines += ["|---|" + "---|" * len(taus)]
-            for rule in dict.fromkeys(row["rule"] for row in rows):
-                cells = [Cell(task, partition, taus[0] if rule in UNDELAYED else tau, rule) for tau in taus]
-                lines.append(f"| {rule} | " + " | ".join(self._entry(cell) for cell in cells) + " |")
-        return "\n".join(lines)
-
-    def _entry(self, cell: Cell) -> str:
+    def final(self, cell: Cell) -> list[dict[str, Any]]:
+        """Return the runs that count, at the best rate; none before the search has ended."""
         best, _ = self.rate(cell)
-        found = [row["accuracy"] for row in self.of(cell, search=False) if row["lr"] == best]
-        right = [100 * value for value in found if value is not None]
-        if best is None or not right:
-            return "-"
-        spread = f" ± {statistics.stdev(right):.1f}" if len(right) > 1 else ""
-        diverged = f", {len(found) - len(right)} diverged" if len(right) < len(found) else ""
-        return f"{statistics.fmean(right):.1f}{spread} (lr {best:g}{diverged})"
+        return [row for row in self.of(cell, search=False) if row["lr"] == best]
 
 
 def main() -> None:
-    """Run the study, or print its table."""
+    """Run the study."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tasks", nargs="*", help=", ".join(TASKS))
     parser.add_argument("--rules", default="sync,c-asgd,d-asgd,p-asgd,pc-asgd,dm-asgd,sdm-asgd")
@@ -233,22 +213,18 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1, help="runs at a time, one thread each")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no run after so many seconds")
     parser.add_argument("--images", help="small-cifar's images as .npz, written at first use from $GOSSAMER_DATA")
-    parser.add_argument("--table", action="store_true", help="only print the table of the --out file")
     wanted = parser.parse_args()
     unknown = [task for task in wanted.tasks if task not in TASKS]
-    if unknown or not (wanted.tasks or wanted.table):
+    if unknown or not wanted.tasks:
         sys.exit(f"unknown task '{unknown[0] if unknown else ''}'; use {', '.join(TASKS)}")
-    study = Study(wanted.out)
-    if not wanted.table:
-        taus = [int(tau) for tau in wanted.taus.split(",")]
-        rules, partitions = wanted.rules.split(","), wanted.partitions.split(",")
-        cells = [
-            Cell(task, partition, tau, rule)
-            for task, rule, partition, tau in itertools.product(wanted.tasks, rules, partitions, taus)
-            if rule not in UNDELAYED or tau == taus[0]
-        ]
-        study.complete(cells, wanted.workers, wanted.device, wanted.images, wanted.seconds)
-    print(study.table())
+    taus = [int(tau) for tau in wanted.taus.split(",")]
+    rules, partitions = wanted.rules.split(","), wanted.partitions.split(",")
+    cells = [
+        Cell(task, partition, tau, rule)
+        for task, rule, partition, tau in itertools.product(wanted.tasks, rules, partitions, taus)
+        if rule not in UNDELAYED or tau == taus[0]
+    ]
+    Study(wanted.out).complete(cells, wanted.workers, wanted.device, wanted.images, wanted.seconds)
 
 
 if __name__ == "__main__":

@@ -18,11 +18,11 @@ from reports import make_runs
 settings.register_profile("gossamer", deadline=None)
 settings.load_profile("gossamer")
 
-# What needs a GPU, or Triton, which is not built for every platform, is no test where there is none.
+# Skip tests that need a GPU or Triton.
 collect_ignore = [] if torch.cuda.is_available() else ["nn/test_stack_cuda.py"]
 collect_ignore += [] if importlib.util.find_spec("triton") else ["nn/test_kernels.py"]
 
-# Nor are the official files of CIFAR where $GOSSAMER_DATA does not have them.
+# Skip tests of the official files of CIFAR where $GOSSAMER_DATA does not have them.
 data = Path(os.environ.get("GOSSAMER_DATA") or "nowhere")
 collect_ignore += [] if any(data.glob("cifar-10*-*py*")) else ["data/test_data_official.py"]
 

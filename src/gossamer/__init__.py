@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gossamer.nn import Stacked, stack
     from gossamer.runtime import Agent, join
     from gossamer.tasks import Task
-    from gossamer.train.comparison import Comparison, compare
+    from gossamer.train.compare import Comparison, compare
     from gossamer.train.simulate import Result, simulate
 
 __all__ = [
@@ -64,7 +64,7 @@ _NAMES_OF = {
     "gossamer.nn": "Stacked stack",
     "gossamer.runtime": "Agent join",
     "gossamer.tasks": "Task",
-    "gossamer.train.comparison": "Comparison compare",
+    "gossamer.train.compare": "Comparison compare",
     "gossamer.train.simulate": "Result simulate",
 }
 _MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names.split()}

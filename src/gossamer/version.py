@@ -1,3 +1,3 @@
-"""The version, apart from the public names so that every layer may read it."""
+"""The version. In a module of its own, so that every layer can import it."""
 
 __version__ = "0.1.0"

@@ -39,8 +39,8 @@ def test_a_rival_computes_the_gradients_of_the_engine(rival):
 def test_a_rival_begins_with_the_batch_of_the_engine():
     task = NET.task()
     training = NET.training(PLAN, task)
-    feed = training.simulation.source.feed
-    for mine, theirs in zip(NET.batch_of(PLAN, task), feed.load(feed.draw(0)), strict=True):
+    batches = training.simulation.source.batches
+    for mine, theirs in zip(NET.batch_of(PLAN, task), batches.load(batches.draw(0)), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=0)
 
 

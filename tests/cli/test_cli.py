@@ -12,6 +12,7 @@ import torch
 
 import gossamer as gm
 from command import files_under
+from gossamer.algorithms import describe_algorithms
 from gossamer.cli.main import COMMANDS, load_command, main
 from runs import timeless
 
@@ -121,6 +122,24 @@ def test_the_help_of_train_names_every_default(command, monkeypatch):
     lines = command.well("train", "--help").out.splitlines()
     for flag, default in (("--lr", "0.1"), ("--network", "paper-1"), ("--theta", "auto"), ("--batch", "16")):
         assert any(flag in line and f"(default {default})" in line for line in lines), flag
+
+
+def test_the_help_of_tune_names_its_own_default(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "300")
+    (line,) = (line for line in command.well("tune", "--help").out.splitlines() if "--validation " in line)
+    assert "(default 0.2)" in line
+
+
+def test_the_help_gives_every_meaning_of_an_option_with_its_algorithms():
+    shown = {parameter.name: parameter.help for parameter in load_command("train").params}
+    rules = describe_algorithms()
+    for rule in rules:
+        for name, about in rule["options"].items():
+            meaning = about["help"][1:]  # the first letter is a capital
+            owners = re.search(rf"{re.escape(meaning)} \(([^()]*)\)", shown[name])
+            shared_by_all = all(name in other["options"] for other in rules)
+            assert meaning in shown[name], (rule["name"], name)
+            assert shared_by_all or (owners and rule["name"] in owners[1].split(", ")), (rule["name"], name)
 
 
 def test_the_version_is_printed(command):

@@ -15,15 +15,15 @@ from gossamer.runtime.launch.child_processes import find_processes
 from launching import alive, in_a_shell, lives, pids, write_script
 from waiting import until
 
-# An address book elsewhere that nobody serves: these agents need none, and a real one takes seconds to start.
-BOOK = ("--book", "localhost:9")
+# An address book elsewhere that nobody serves, and no torch: these agents need neither, and both take seconds.
+BOOK = ("--book", "localhost:9", "--no-preload")
 
 
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch):
     """However slow the machine is: no lines about agents that take long, and a start remains a start."""
     monkeypatch.setattr("gossamer.cli.launch_view.LINE_EVERY", math.inf)
-    monkeypatch.setattr("gossamer.runtime.launch.launcher.BEGINNING", 60.0)
+    monkeypatch.setattr("gossamer.runtime.launch.agent_process.BEGINNING", 60.0)
 
 
 def shared_memory(run):
@@ -197,7 +197,7 @@ def launched(folder):
 def test_sigterm_ends_all_agents_and_the_book(folder, launched):
     process, run = launched(WAITS, "--json")
     everyone = find_processes(run=run)
-    assert len(everyone) == 3  # the address book too
+    assert len(everyone) == 4  # the address book and the fork server too
     Path(f"/dev/shm/gossamer-{run}-0").write_bytes(b"left by an agent")
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=60)
@@ -222,6 +222,6 @@ def test_a_second_interrupt_ends_agents_that_do_not_listen_at_once(folder, launc
 def test_agents_and_book_do_not_outlive_a_launcher_that_is_killed(folder, launched):
     process, run = launched(DEAF)
     everyone = find_processes(run=run)
-    assert len(everyone) == 3
+    assert len(everyone) == 4
     process.kill()
     until(lambda: not any(alive(pid) for pid in everyone))

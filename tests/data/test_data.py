@@ -8,7 +8,7 @@ from torch import nn
 
 import gossamer as gm
 from gossamer.data import PARTITIONS, Batches, load_digits, partition
-from gossamer.engine.batch_feed import Feed
+from gossamer.data.device_batches import DeviceBatches
 from gossamer.engine.execution import make_execution
 from gossamer.engine.execution.base import Setup
 from gossamer.engine.gradients import TaskSource
@@ -221,8 +221,11 @@ def test_gradients_and_losses_are_those_of_a_loop_over_agents(states):
     task, flat, x = states
     shards = partition("iid", task.train.y, 5, 0)
     execution = make_execution("vmap", Setup(task, flat, 5, "cpu", torch.float64))
-    feeds = [Feed(task, shards, 3, 0, "cpu", torch.float64, purpose=name) for name in ("batches", "fresh-batches")]
-    source = TaskSource(execution, *feeds, 0)
+    made = [
+        DeviceBatches(task.train, task.inputs, shards, 3, 0, "cpu", torch.float64, purpose=name)
+        for name in ("batches", "fresh-batches")
+    ]
+    source = TaskSource(execution, *made, 0)
     for step in (0, 1, 7):
         for batches, gradient in (
             (Batches(shards, 3, 0), source.gradient(x, step)[0]),

@@ -95,14 +95,27 @@ def gossamer_lines():
                         yield page.name, line
 
 
+def flags_of(name: str) -> set[str]:
+    """The flags of a command."""
+    return {flag for parameter in load_command(name).params for flag in (*parameter.opts, *parameter.secondary_opts)}
+
+
 @pytest.mark.parametrize(("page", "line"), sorted(set(gossamer_lines())))
 def test_every_command_exists_with_its_flags(page, line):
     _, name, *arguments = words(line)
     assert name in COMMANDS, f"{page}: {line}"
     own = arguments[: next((k for k, word in enumerate(arguments) if word.endswith(".py")), None)]  # a script's follow
-    known = {flag for parameter in load_command(name).params for flag in (*parameter.opts, *parameter.secondary_opts)}
     used = {word.split("=")[0] for word in own if word.startswith("--")}
-    assert used <= known | {"--help"}, f"{page}: {line}"
+    assert used <= flags_of(name) | {"--help"}, f"{page}: {line}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_flag_in_a_sentence_belongs_to_the_command_before_it(page):
+    for span in re.findall(r"`([^`\n]+)`", page.read_text(encoding="utf-8")):
+        name, *rest = span.removeprefix("gossamer ").split()
+        if name in COMMANDS:
+            used = {flag for word in rest for flag in re.findall(r"^--[a-z][a-z-]+", word)}
+            assert used <= flags_of(name) | {"--help"}, span
 
 
 def test_commands_that_are_only_read_say_why():

@@ -66,6 +66,12 @@ def test_the_site_has_every_page_and_the_search_index(site):
     assert 'src="assets/iframe-worker.js"' in (site / "index.html").read_text(encoding="utf-8")
 
 
+def test_the_first_page_begins_as_readme_does(site):
+    page = (site / "index.html").read_text(encoding="utf-8")
+    claim = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()[2]
+    assert claim in page and 'src="images/demo.png"' in page and "## Install" not in page
+
+
 def test_links_out_of_the_site_are_names_of_files(site):
     assert "<code>examples/own_loop.py</code>" in (site / "cluster.html").read_text(encoding="utf-8")
 

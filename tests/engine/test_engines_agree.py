@@ -22,7 +22,7 @@ def test_rivals_in_lock_step_go_where_the_simulator_goes(text, kind):
     assert_engines_agree(World(n=4, d=3, num_steps=20, kind=kind, largest=4, seed=1), text)
 
 
-@pytest.mark.parametrize("text", ["d-asgd", "p-asgd", "pc-asgd", "dm-asgd"])
+@pytest.mark.parametrize("text", ["d-asgd", "p-asgd", "pc-asgd", "dm-asgd", "dc-s3gd"])
 @pytest.mark.parametrize("local", [{"momentum": 0.9}, {"momentum": 0.9, "nesterov": True, "weight_decay": 1e-2}])
 def test_the_local_optimiser_is_the_simulators_too(text, local):
     assert_engines_agree(World(n=3, d=4, num_steps=20, kind="fixed", largest=4, seed=2), text, **local)

@@ -12,8 +12,8 @@ from executions import (
     N,
     assert_close,
     assert_same_buffers,
+    both_batches,
     every_execution,
-    feeds,
     make_source,
     make_task,
     padded_crop,
@@ -23,8 +23,10 @@ from executions import (
     with_norm,
 )
 from gossamer.data import AugmentDraws, Batches, Normalize, partition
+from gossamer.data.device_batches import DeviceBatches
 from gossamer.engine import Training
-from gossamer.engine.batch_feed import Feed
+from gossamer.engine.execution.base import only_reads
+from gossamer.nn import make_model
 from gossamer.run.settings import make_settings
 
 # What a run asks a source for.
@@ -94,12 +96,12 @@ def test_gradients_are_a_function_of_the_point_and_the_step_alone(name):
 def test_dropout_draws_anew_at_every_step():
     task = make_task(with_dropout)
     source = make_source("stacked", task)
-    source.feed.draw = lambda step: Feed.draw(source.feed, 0)  # the same examples
+    source.batches.draw = lambda step: DeviceBatches.draw(source.batches, 0)  # the same examples
     assert not torch.equal(source.gradient(states(task), 0)[0], source.gradient(states(task), 1)[0])
 
 
 def test_fresh_batches_are_others_than_those_of_the_step():
-    own, fresh = feeds(make_task(with_norm))
+    own, fresh = both_batches(make_task(with_norm))
     assert not any(torch.equal(own.draw(step).indices, fresh.draw(step).indices) for step in range(20))
 
 
@@ -118,10 +120,14 @@ def image_task(augments=False):
     return gm.Task("images", model, train, test, prepare=prepare, augments=augments)
 
 
-def test_a_feed_crops_and_flips_the_raw_images_of_the_step():
+def test_batches_are_the_cropped_and_flipped_raw_images_of_the_step():
     task = image_task()
     mean, std = (torch.tensor(v, dtype=torch.float64)[:, None, None] for v in (task.prepare.mean, task.prepare.std))
-    plain, moving, again = feeds(task)[0], feeds(task, augment=True)[0], feeds(task, augment=True)[0]
+    plain, moving, again = (
+        both_batches(task)[0],
+        both_batches(task, augment=True)[0],
+        both_batches(task, augment=True)[0],
+    )
     draws = AugmentDraws(0, N, BATCH, "augment-batches")
     kept = {}
     for step in (0, 1, 63, 64, 130):
@@ -135,7 +141,7 @@ def test_a_feed_crops_and_flips_the_raw_images_of_the_step():
         assert_close(plain.load(plain.draw(step))[0], (task.train.x[chosen].double() / 255 - mean) / std)
     for step in (130, 0, 64, 63, 1):  # as a resumed run would
         assert all(torch.equal(a, b) for a, b in zip(again.load(again.draw(step)), kept[step], strict=True))
-    own, fresh = feeds(task, augment=True)
+    own, fresh = both_batches(task, augment=True)
     assert not torch.equal(own.draw(0).crops, fresh.draw(0).crops)
 
 
@@ -154,9 +160,9 @@ def test_augmentation_changes_training_and_never_an_evaluation(norm_stats):
     buffers = plain.simulation.statistics.buffers
     assert moving.evaluate(x, buffers) == plain.evaluate(x, buffers)
     source, shards = moving.simulation.source, partition("iid", plain.task.train.y, 4, 0)
-    expected = Feed(plain.task, shards, 4, 0, "cpu", torch.float32, augment=True)
+    expected = DeviceBatches(plain.task.train, plain.task.inputs, shards, 4, 0, "cpu", torch.float32, augment=True)
     for step in (0, 5):
-        pair = zip(source.feed.load(source.feed.draw(step)), expected.load(expected.draw(step)), strict=True)
+        pair = zip(source.batches.load(source.batches.draw(step)), expected.load(expected.draw(step)), strict=True)
         assert all(torch.equal(a, b) for a, b in pair)
 
 
@@ -164,4 +170,60 @@ def test_augmentation_changes_training_and_never_an_evaluation(norm_stats):
 def test_auto_augments_where_the_task_says_so(augments):
     run = Training(make_settings({**small, "execution": "vmap"}), task=image_task(augments))
     assert run.settings.augment == ("crop-flip" if augments else "none")
-    assert (run.simulation.source.feed.draw(0).crops is not None) == augments
+    assert (run.simulation.source.batches.draw(0).crops is not None) == augments
+
+
+# A state is read where it is.
+
+
+class Shrinks(nn.Module):
+    """Code of one's own that changes its weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(6, 3)
+
+    def forward(self, x):
+        with torch.no_grad():
+            self.linear.weight.mul_(0.5)
+        return self.linear(x)
+
+
+def test_a_model_that_changes_its_weights_does_not_change_the_state():
+    task = make_task(Shrinks)
+    source, x = make_source("stacked", task), states(task)
+    before = x.clone()
+    source.gradient(x, 0)
+    assert torch.equal(x, before)
+
+
+def hooked():
+    layer = nn.Linear(6, 3)
+    layer.register_forward_pre_hook(lambda *_: None)
+    return layer
+
+
+@pytest.mark.parametrize(
+    ("model", "reads"),
+    [
+        (with_norm, True),
+        (lambda: make_model("preresnet:8", (3, 8, 8), 3), True),
+        (lambda: make_model("transformer", (7,), 256), True),
+        (lambda: nn.Embedding(5, 3), True),
+        (lambda: nn.Embedding(5, 3, max_norm=1.0), False),
+        (lambda: nn.Sequential(with_norm(), Shrinks()), False),
+        (lambda: nn.utils.parametrizations.weight_norm(nn.Linear(6, 3)), False),
+        (hooked, False),
+    ],
+)
+def test_only_layers_of_torch_and_gossamer_are_trusted_with_the_state(model, reads):
+    assert only_reads(model()) is reads
+
+
+def test_a_plain_model_reads_the_state_itself():
+    task = make_task(with_norm)
+    source = make_source("stacked", task)
+    for x in (states(task, 1), states(task, 2)):
+        source.gradient(x, 0)
+        first = next(iter(source.execution.network.stacked_parameters().values()))
+        assert first.data_ptr() == x.data_ptr()

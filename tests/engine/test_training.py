@@ -120,7 +120,7 @@ def test_a_registered_algorithm_is_simulated_and_counted_by_its_declaration(monk
     module = toy_task().fresh_module(0).module
     sgd = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.5)
     for step in range(8):
-        chosen = run.simulation.source.feed.draw(step).indices[2]
+        chosen = run.simulation.source.batches.draw(step).indices[2]
         sgd.zero_grad()
         nn.functional.cross_entropy(module(run.task.train.x[chosen]), run.task.train.y[chosen]).backward()
         sgd.step()
@@ -158,7 +158,9 @@ def test_the_same_settings_give_the_same_bytes_and_another_seed_others(tmp_path,
 def test_every_part_of_a_run_depends_on_its_seed():
     first, other = training(delay="uniform:1,6"), training(delay="uniform:1,6", seed=1)
     assert not torch.equal(first.simulation.x, other.simulation.x)
-    assert not torch.equal(first.simulation.source.feed.draw(0).indices, other.simulation.source.feed.draw(0).indices)
+    assert not torch.equal(
+        first.simulation.source.batches.draw(0).indices, other.simulation.source.batches.draw(0).indices
+    )
     ages = [[t.simulation.mailbox.arrivals.advance(step) for step in range(9)] for t in (first, other)]
     assert not all(torch.equal(one, two) for one, two in zip(*ages, strict=True))
 

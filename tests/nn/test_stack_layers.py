@@ -9,7 +9,7 @@ from torch import nn
 import gossamer as gm
 from gossamer.nn.models.densenet import Concat
 from gossamer.nn.models.preresnet import NormReLUConv2d
-from gossamer.nn.stack.form import FORMS, Form
+from gossamer.nn.stack.stacked_form import FORMS, Form
 from stacks import agents, assert_same_as_a_loop, normal
 
 CONVOLUTIONS = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}

@@ -10,7 +10,7 @@ from torch import nn
 import gossamer as gm
 from gossamer.errors import UserError
 from gossamer.nn.stack import Form, register_form
-from gossamer.nn.stack.form import FORMS
+from gossamer.nn.stack.stacked_form import FORMS
 from stacks import Residual, agents, assert_same_as_a_loop, normal
 
 

@@ -12,8 +12,8 @@ import gossamer as gm
 from gossamer.errors import UserError
 from gossamer.report.network_picture import lay_out
 from gossamer.report.plots import draw_curves, draw_network, draw_overview, draw_ranking, write_plots
-from gossamer.report.runs import LabelledRun
 from gossamer.report.style import COLOURS, DASHES, MARKERS
+from gossamer.run.metric_rows import LabelledRun
 
 NAN, INF = math.nan, math.inf
 

@@ -339,6 +339,31 @@ def test_diloco_counts_each_way_of_other_islands_once(world, every, outer, mode)
     assert_same_path(world.path(algorithm), world.truth(rule, delays=delays))
 
 
+@pytest.mark.parametrize("every", [2, 5])
+@pytest.mark.parametrize(("outer_lr", "mu"), [(0.7, 0.9), (0.4, 0.5)])
+def test_diloco_without_delay_is_the_published_recursion(every, outer_lr, mu):
+    """H inner steps; Delta = mean_i (theta - theta_i); theta <- OuterOpt(theta, Delta), Nesterov SGD as torch has it.
+
+    Gradients do not depend on the state: the step after an exchange has that of before it, here and not there.
+    """
+    start, gradients = np.ones(3), np.random.default_rng(every).standard_normal((5 * every, 5, 3))
+    algorithm = gm.algorithm("diloco", every=every, outer_lr=outer_lr, outer_momentum=mu)
+    path = gm.trajectory(
+        algorithm, gm.network("complete:5", 0), lambda x, t: gradients[t], start, lr=0.1, steps=5 * every
+    )
+    theta = torch.nn.Parameter(torch.from_numpy(start.copy()))
+    outer = torch.optim.SGD([theta], lr=outer_lr, momentum=mu, nesterov=True)
+    workers, t = np.tile(start, (5, 1)), 0
+    for _ in range(5):
+        for _ in range(every):
+            workers = workers - 0.1 * gradients[t]
+            t += 1
+            np.testing.assert_allclose(path[t], workers, rtol=0, atol=1e-12)
+        theta.grad = theta.detach() - torch.from_numpy(workers.mean(axis=0))
+        outer.step()
+        workers = np.tile(theta.detach().numpy(), (5, 1))
+
+
 @pytest.mark.parametrize("every", [2, 3, 5])
 def test_diloco_without_delay_and_outer_momentum_is_local_sgd_with_plain_averages(every):
     world = World(n=5, d=3, num_steps=16)

@@ -143,8 +143,41 @@ def nesterov_once_a_round(g, moved, kept, workers):
     return g + 0.9 * kept["v"]
 
 
+def by_gap(g, moved, kept, workers):
+    """g / (1 + |moved| / C), C the largest rate times the root mean square of the velocities; inside the momentum."""
+    mean = kept["ms"] / (1 - 0.999 ** max(kept["count"], 1))
+    kept["v"] = 0.9 * kept["v"] + g / (1 + np.abs(moved) / (0.02 * np.sqrt(mean) + 1e-12))
+    kept["ms"], kept["count"] = 0.999 * kept["ms"] + 0.001 * kept["v"] ** 2, kept["count"] + 1
+    return kept["v"]
+
+
+def adaptive_1(left, age):
+    """gamma_k = alpha max(0, gamma' - the sum of the steps since), alpha = 0.9 and gamma' = 1."""
+    return 0.9 * max(0.0, left)
+
+
+def adaptive_2(left, age):
+    """gamma_k = gamma' / (age + 1) if no more than that is left, else 0."""
+    return 1 / (age + 1) if 1 / (age + 1) <= left + 1e-5 else 0.0
+
+
+def by_steps_since(rule):
+    """Every gradient of a step of the server counts 1/n of its gamma; the server's own is never late."""
+
+    def scaled(g, moved, kept, workers):
+        steps = kept["steps"]
+        gamma = rule(1 - sum(steps[-kept["delay"] :]), min(len(steps), kept["delay"]))
+        steps.append((rule(1.0, 0) + workers * gamma) / kept["n"])
+        return gamma * g
+
+    return scaled
+
+
 PUBLISHED = {
     "adaptive-braking": braked,
+    "gap-aware/server_momentum=0.9": by_gap,
+    "delay-adaptive/rule=wu": by_steps_since(adaptive_1),
+    "delay-adaptive/rule=wu-2": by_steps_since(adaptive_2),
     "dc-asgd-c/lam0=0.7": compensated,
     "dc-asgd-a/lam0=2/ms_decay=0.6": compensated_adaptively,
     "delayed-nesterov/beta=0.9": nesterov_once_a_round,
@@ -153,7 +186,7 @@ PUBLISHED = {
 
 @pytest.mark.parametrize("text", PUBLISHED)
 @few
-@given(st.integers(0, 2**16), st.integers(1, 4), st.integers(2, 5))
+@given(st.integers(0, 2**16), st.integers(1, 4), st.integers(2, 9))
 def test_a_servers_rule_is_the_published_recursion_on_gradients_of_one_delay(text, seed, tau, n):
     """The gradient is of the model of 2 tau + 1 steps ago, and all workers are alike.
 
@@ -170,6 +203,7 @@ def test_a_servers_rule_is_the_published_recursion_on_gradients_of_one_delay(tex
 
     path = gm.trajectory(text, net, gradient, start, lr=0.02, steps=40)
     w, kept = [start], {"v": np.zeros(3), "ms": np.zeros(3), "sum": np.zeros(3), "count": 0, "n": n}
+    kept |= {"delay": delay, "steps": []}
     longer = n / (n - 1) if text.startswith("dc-asgd") else 1  # where a gradient enters more than linearly
     for t in range(40):
         old = w[max(t - delay, 0)]
@@ -232,6 +266,25 @@ def test_mishchenkos_scale_is_one_over_the_age_once_all_gradients_arrive_at_ever
     pace = path[-2, 0] - path[-1, 0]
     expected = torch.tensor([1.0, 1.0, *[1 / (2 * tau + 1)] * 2]).double() / 4
     torch.testing.assert_close(pace.double(), expected, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("rule", ["wu", "wu-2"])
+@few
+@given(served())
+def test_wus_steps_within_a_delay_add_up_to_no_more_than_one(rule, world):
+    """The condition of the theorem: gamma_k and the steps since the gradient's model, gamma' together at most."""
+    algorithm = gm.algorithm("delay-adaptive", rule=rule, server=world.hub)
+    before = {}
+    for call in calls(algorithm, world):
+        before[call.own.t] = float(call.own.state["moved"][world.hub])
+        messages = [(late.new, late.message) for late in call.inbox.late] + [(call.inbox.new, call.inbox.message)]
+        counted = float(call.update.state["moved"][world.hub]) - before[call.own.t]
+        since = 0.0
+        for new, message in messages:
+            for k in torch.nonzero(new[world.hub])[:, 0].tolist():
+                since = max(since, before[call.own.t] - float(message["moved"][k]))
+        alone = 0.9 if rule == "wu" else 1.0
+        assert counted <= alone + 1e-9 and (since <= 1 or counted < alone)
 
 
 SAME_AS_ASGD = [

@@ -204,7 +204,30 @@ def test_hindsight_tells_a_good_prediction_from_a_bad_one(theta):
     steady = 0.0 if theta else 1.0
     gm.trajectory(rule, net, lambda x, t: slopes + steady * noise[t], [0.0], lr=0.1, steps=60)
     shares = torch.stack(seen)[8:28]  # after the first answer, and before the agents have met
-    assert (shares == theta).all()
+    auto = slow.theta_at(4, rho=0.5, momentum=0.0)
+    torch.testing.assert_close(shares, torch.full_like(shares, theta * auto))
+
+
+def test_hindsight_never_takes_a_whole_predicting_step():
+    """A whole step is P-ASGD's, which diverges where eta h tau is above 2; theta=auto is stable."""
+    net, x0 = gm.network("paper-1", 20), np.arange(8.0)[:, None]
+    ends = {}
+    for rule in ("p-asgd/lam=0", "pc-asgd/lam=0/theta=pv/criterion=hindsight"):
+        ends[rule[:2]] = float(gm.trajectory(rule, net, lambda x, t: x, x0, lr=0.3, steps=300)[-1].abs().max())
+    assert ends["p-"] > 1e3 and ends["pc"] < 1e-3
+
+
+def test_with_one_theta_for_the_network_hindsight_is_a_vote():
+    world = World(n=5, d=2, num_steps=12, largest=3, num_clusters=3, seed=1)
+    rule = gm.algorithm("pc-asgd", theta="pv", criterion="hindsight", scope="network")
+    votes = []
+    for call in calls(rule, world):
+        if call.inbox.late:
+            (late,) = call.inbox.late
+            gained = call.update.state["clipping_error"] - call.update.state["predicting_error"]
+            votes.append(((late.weights * gained).sum(dim=1) > 0).double().mean())
+            assert ((call.update.predict > 0) == (votes[-1] >= 0.5)).all()
+    assert {float(vote) for vote in votes} - {0.0, 1.0}  # no agreement before the vote
 
 
 def test_memory_is_bounded_by_a_fixed_choice_of_parameters():
@@ -262,7 +285,18 @@ def test_without_damping_nothing_is_kept():
         ({"theta": "piecewise:0=0.01,9=0.2"}, 20, True),
         ({"theta": 0.3, "horizon": "none"}, 20, False),  # nothing is multiplied by the delay
         ({}, 20, False),
+        ({"theta": "auto:1.41"}, 60, False),
+        ({"theta": "auto:1.5"}, 60, True),
+        ({"theta": "kalman"}, 20, False),
         ({"theta": "pv"}, 20, False),
+        ({"theta": "bernoulli:0.09"}, 20, False),  # 1/(tau rho) is 0.103
+        ({"theta": "bernoulli:0.11"}, 20, True),
+        ({"theta": "uniform"}, 4, False),  # 0.5 on average; 1/(tau rho) is 0.516
+        ({"theta": "uniform"}, 5, True),
+        ({"predictor": "trend", "theta": "auto:1.9"}, 20, False),  # the margin is a half
+        ({"predictor": "trend", "theta": "auto:2.1"}, 20, True),
+        ({"predictor": "own", "theta": 0.07}, 20, False),  # DM-ASGD's limit is 0.077
+        ({"predictor": "own", "theta": 0.08}, 20, True),
     ],
 )
 def test_a_theta_beyond_the_limit_is_warned_about(options, delay, warned):
@@ -270,3 +304,22 @@ def test_a_theta_beyond_the_limit_is_warned_about(options, delay, warned):
     assert (told is not None) == warned
     if told:
         assert "above the limit" in told and "theta=auto" in told and "\n" not in told
+
+
+@pytest.mark.parametrize("theta", [0.04, "auto:1.5"])
+def test_a_momentum_lowers_the_limit(theta):
+    """sqrt(0.1) / (21 rho) is 0.0311 at delay 20; without a momentum it is 1 / (20 rho) = 0.103."""
+    net = gm.network("paper-1", 20)
+    rule = gm.algorithm("pc-asgd", theta=theta)
+    assert "above the limit 0.0311 of delay 20 and momentum 0.9" in rule.check(net, momentum=0.9)
+    assert gm.algorithm("pc-asgd", theta=0.031).check(net, momentum=0.9) is None
+    assert gm.algorithm("pc-asgd", theta=0.04).check(net) is None
+
+
+def test_a_run_is_warned_about_its_own_momentum():
+    net, rule = gm.network("paper-1", 20), gm.algorithm("pc-asgd", theta=0.04)
+    with pytest.warns(gm.StabilityWarning, match="momentum 0.9"):
+        gm.trajectory(rule, net, lambda x, t: x, [1.0], steps=1, momentum=0.9)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", gm.StabilityWarning)
+        gm.trajectory(rule, net, lambda x, t: x, [1.0], steps=1)

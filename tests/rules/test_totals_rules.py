@@ -121,6 +121,42 @@ def test_sgp_loses_no_mass_whatever_is_late_or_lost(world):
 
 
 @some
+@given(st.integers(3, 6), st.integers(0, 2**16))
+def test_sgp_is_the_published_recursion_with_directed_push_weights(n, seed):
+    """x_i <- sum_j p_ij (x_j - eta g_j(z_j)), w_i <- sum_j p_ij w_j, z = x / w; columns of P sum to one, rows do not.
+
+    Links that are late one way only have smaller weights in that direction. What is under way arrives in order.
+    """
+    rng, smooth = np.random.default_rng(seed), World(n=n, d=3, num_steps=1, seed=seed).smooth
+    tau = rng.integers(0, 5, (n, n)) * ~np.eye(n, dtype=bool)
+    tau[0, 1], tau[1, 0] = 3, 0
+    P = 1 / n / (1 + tau)
+    np.fill_diagonal(P, 0)
+    np.fill_diagonal(P, 1 - P.sum(axis=0))
+    assert abs(P - P.T).max() > 0.1 and abs(P.sum(axis=1) - 1).max() > 0.01
+    steps, lr = 30, 0.05
+    path = gm.trajectory("sgp", gm.network(f"complete:{n}", tau), smooth.gradient, smooth.x0, lr=lr, steps=steps)
+    x, w, sent = smooth.x0.copy(), np.ones((n, 1)), []
+    for t in range(steps):
+        sent.append((x - lr * smooth.gradient(x / w, t), w))
+        x, w = np.zeros_like(x), np.zeros_like(w)
+        for i in range(n):
+            for j in range(n):
+                if t >= tau[i, j]:
+                    pushed, weight = sent[t - tau[i, j]]
+                    x[i] += P[i, j] * pushed[j]
+                    w[i] += P[i, j] * weight[j]
+        np.testing.assert_allclose(path[t + 1], x / w, rtol=0, atol=1e-11)
+
+
+def test_push_sum_finds_the_exact_mean_where_rows_do_not_sum_to_one():
+    tau = np.array([[0, 4, 0, 0], [0, 0, 4, 0], [0, 0, 0, 4], [0, 0, 0, 0]])
+    start = torch.tensor([[1.0], [-2.0], [5.0], [3.0]], dtype=torch.float64)
+    path = gm.trajectory("sgp", gm.network("complete:4", tau), lambda x, t: 0 * x, start, steps=300)
+    torch.testing.assert_close(path[-1], torch.full_like(start, 1.75), rtol=0, atol=1e-12)
+
+
+@some
 @given(worlds(kinds=("fixed",)).map(lambda world: dataclasses.replace(world, largest=0)))
 def test_sgp_without_delay_descends_and_then_mixes(world):
     path, W = world.path(gm.algorithm("sgp")).numpy(), world.network.W.numpy()
@@ -197,21 +233,26 @@ def test_dga_compares_steps_of_the_same_time_inside_of_clusters_too(reliable_del
 
 
 @some
-@given(st.integers(2, 6), st.integers(0, 2**16), st.sampled_from([0.0, 0.9]), st.booleans())
-def test_dc_s3gd_is_the_published_recursion_where_all_hear_all_one_step_late(n, seed, momentum, common):
+@given(
+    st.integers(2, 6), st.integers(0, 2**16), st.sampled_from([(0.0, False), (0.9, False), (0.9, True)]), st.booleans()
+)
+def test_dc_s3gd_is_the_published_recursion_where_all_hear_all_one_step_late(n, seed, local, common):
     """D_i = mean(dw(t-1)) - dw_i(t-1), the compensated gradient inside the momentum, w_i += D_i + dw_i."""
     world, lr, lam0, steps = World(n=n, d=4, num_steps=1, seed=seed), 0.05, 0.2, 25
     start = np.tile(world.smooth.x0[0], (n, 1)) if common else world.smooth.x0
     rule, net = gm.algorithm("dc-s3gd", lam0=lam0), gm.network(f"complete:{n}", 0)
-    path = gm.trajectory(rule, net, world.smooth.gradient, start, lr=lr, steps=steps, momentum=momentum).numpy()
+    momentum, nesterov = local
+    told = {"lr": lr, "steps": steps, "momentum": momentum, "nesterov": nesterov}
+    path = gm.trajectory(rule, net, world.smooth.gradient, start, **told).numpy()
     w, dw, m = start, start, np.zeros_like(start)  # different starts count as a step before the first
     for t in range(steps):
         D = dw.mean(axis=0) - dw
         g = world.smooth.gradient(w, t)
         bent = g * g * D
         lam = lam0 * np.linalg.norm(g, axis=1) / (np.linalg.norm(bent, axis=1) + 1e-12)
-        m = momentum * m + g + (lam[:, None] * bent if t > 0 else 0)
-        dw = -lr * m
+        compensated = g + (lam[:, None] * bent if t > 0 else 0)
+        m = momentum * m + compensated
+        dw = -lr * (compensated + momentum * m if nesterov else m)
         w = w + D + dw
         np.testing.assert_allclose(path[t + 1], w, rtol=0, atol=1e-12)
 

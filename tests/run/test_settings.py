@@ -10,6 +10,7 @@ from gossamer.algorithms.options import describe_options
 from gossamer.engine import Training
 from gossamer.errors import UserError
 from gossamer.paper.cells import command_of, key_of
+from gossamer.run.merge_settings import PRESETS, merge_settings, preset_values, with_file
 from gossamer.run.settings import (
     IGNORED,
     SETTING_NAMES,
@@ -19,7 +20,6 @@ from gossamer.run.settings import (
     read_settings,
     stored_settings,
 )
-from gossamer.train.presets import PRESETS, preset_values
 
 
 def defaults(algorithm):
@@ -180,3 +180,13 @@ def test_the_default_delay_may_be_left_out():
     for purpose in ("rate", "experiment"):
         assert given.identity(purpose) == left_out.identity(purpose)
         assert Settings(network="file:net.json").identity(purpose)["delay"] is None  # it may hold its own
+
+
+def test_the_text_wins_over_flags_flags_over_the_file_and_the_file_over_the_preset(tmp_path):
+    file = tmp_path / "config.toml"
+    file.write_text('lr = 0.2\nbatch = 32\n[options]\nlam = 0.5\ntheta = "linear:0,1,9"\n')
+    given = {"batch": "64", "theta": "uniform", "algorithm": "pc-asgd/theta=pv"}
+    found = merge_settings(with_file(file, given), "paper")
+    assert (found.epochs, found.lr, found.batch) == (200, 0.2, 64)
+    assert (found.options["horizon"], found.options["lam"], found.options["theta"]) == ("sum", 0.5, "pv")
+    assert merge_settings({}) == Settings()

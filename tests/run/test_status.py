@@ -8,15 +8,15 @@ import time
 import pytest
 
 import gossamer as gm
-from gossamer.engine.metrics import MOST_PAIRED
 from gossamer.run import status
 from gossamer.run.agent_folder import AgentFolder
 from gossamer.run.folder import RunFolder
+from gossamer.run.metric_rows import MOST_PAIRED
 from gossamer.run.plan import make_plan
+from gossamer.run.process_settings import ProcessSettings
 from gossamer.run.settings import make_settings
 from gossamer.run.status import StatusFile, read_status
 from gossamer.runtime.launch.job import Watcher
-from gossamer.runtime.launch.launch_settings import ProcessSettings
 from gossamer.train.processes.launch_status import Samples, StatusRecorder
 from gossamer.train.processes.launched_training import train
 from gossamer.train.processes.merged_rows import GrowingHistory

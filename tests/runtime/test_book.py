@@ -12,8 +12,8 @@ import pytest
 from torch.distributed import TCPStore
 
 from gossamer.errors import UserError
-from gossamer.runtime.book import PATIENCE, Book, _BookLine, serve_book
-from gossamer.runtime.keys import MOST_BYTES, BookEntry, seal
+from gossamer.runtime.book.address_book import PATIENCE, Book, _BookLine, serve_book
+from gossamer.runtime.book.keys import MOST_BYTES, BookEntry, seal
 from waiting import until
 
 KEY = bytes(range(32))

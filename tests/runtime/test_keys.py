@@ -8,7 +8,7 @@ import zmq
 from zmq.utils import z85
 
 from gossamer.errors import UserError
-from gossamer.runtime.keys import curve_pair, read_key, sign, verify, write_key
+from gossamer.runtime.book.keys import curve_pair, read_key, sign, verify, write_key
 
 KEY = bytes(range(32))
 

@@ -8,7 +8,7 @@ import torch
 
 import gossamer as gm
 from gossamer.runtime.agent import Agent
-from gossamer.runtime.book import serve_book
+from gossamer.runtime.book.address_book import serve_book
 from gossamer.runtime.environment import Run
 from gossamer.runtime.node import Node
 

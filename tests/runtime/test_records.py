@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from gossamer.runtime.keys import MOST_BYTES, BookEntry, Forged, seal, unseal
+from gossamer.runtime.book.keys import MOST_BYTES, BookEntry, Forged, seal, unseal
 
 KEY = bytes(range(32))
 

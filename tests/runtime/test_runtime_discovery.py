@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from gossamer.network import NOTHING, discover, graph, network
-from gossamer.runtime import cluster_discovery
-from gossamer.runtime.cluster_discovery import ENOUGH, EVERY, ClusterObserver
+from gossamer.runtime.book import cluster_discovery
+from gossamer.runtime.book.cluster_discovery import ENOUGH, EVERY, ClusterObserver
 
 PAIR = graph.adjacency(graph.path(2))
 LATE = 6

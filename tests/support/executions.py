@@ -6,8 +6,8 @@ from torch import nn
 
 import gossamer as gm
 from gossamer.data import partition
+from gossamer.data.device_batches import DeviceBatches
 from gossamer.engine import Training
-from gossamer.engine.batch_feed import Feed
 from gossamer.engine.execution import EXECUTIONS, make_execution
 from gossamer.engine.execution.base import Setup
 from gossamer.engine.gradients import TaskSource
@@ -88,13 +88,16 @@ def examples(task, step):
     return (x.double() if x.is_floating_point() else x), y
 
 
-def feeds(task, batch=BATCH, dtype=torch.float64, seed=0, **options):
+def both_batches(task, batch=BATCH, dtype=torch.float64, seed=0, **options):
     shards = partition("iid", task.train.y, N, seed)
-    return [Feed(task, shards, batch, seed, "cpu", dtype, purpose=name, **options) for name in PURPOSES]
+    return [
+        DeviceBatches(task.train, task.inputs, shards, batch, seed, "cpu", dtype, purpose=name, **options)
+        for name in PURPOSES
+    ]
 
 
 def make_source(name, task, seed=0, **options):
-    return TaskSource(make_execution(name, make_setup(task, **options)), *feeds(task, seed=seed), seed)
+    return TaskSource(make_execution(name, make_setup(task, **options)), *both_batches(task, seed=seed), seed)
 
 
 class Agents:

@@ -14,7 +14,7 @@ from torch import nn
 from gossamer.nn import kernels, make_model, stack
 from gossamer.nn.kernels.batch_norm import Norm
 from gossamer.nn.kernels.dense import DenseBlockFunction, DenseNorms
-from gossamer.nn.kernels.unit import Unit
+from gossamer.nn.kernels.preactivation_unit import Unit
 
 DEVICE = "".join(sys.argv[2:3]) or "cpu"
 

@@ -17,11 +17,17 @@ def late_radius(W: Matrix, late: Matrix) -> float:
     return max(float(np.abs(np.linalg.eigvalsh((W * late + (W * late).T) / 2)).max()), 1e-12)
 
 
-def theta_at(age: int, *, rho: float, momentum: float, predictor: str = "gradient", multiple: float = 1.0) -> float:
-    """theta(age) = C sqrt((1 - beta) / 2) / (rho (age + 1)) <= 1; for trends 1/2 is the root, own has DM's gain."""
+def theta_at(
+    age: int, *, rho: float, momentum: float, predictor: str = "gradient", multiple: float = 1.0, lag: float = 10.0
+) -> float:
+    """theta(age) = C sqrt((1 - beta) / 2) / (rho (age + 1)) <= 1; own has DM's gain.
+
+    For trends the root is 1/2, or with a short lag sqrt(1 - beta + ((1 - beta) (1 + L))^2) / 2.
+    """
+    trend = min(1.0, math.sqrt(1 - momentum + ((1 - momentum) * (1 + lag)) ** 2)) / 2
     limit = {
         "gradient": math.sqrt((1 - momentum) / 2) / (rho * (age + 1)),
-        "trend": 0.5 / (rho * (age + 1)),
+        "trend": trend / (rho * (age + 1)),
         "own": gain_at(age, momentum),
     }[predictor]
     return min(1.0, multiple * limit)
@@ -87,14 +93,14 @@ class PcAsgd:
                 self.notes[view.i, k] = view.t, believed[k][columns].copy(), view.x[columns].copy()
 
     def share(self, view: View, k: int) -> float:
+        setting = {"rho": self.rho, "momentum": view.momentum, "predictor": self.predictor, "lag": self.lag}
+        limit = theta_at(view.late[k].age, multiple=self.multiple, **setting)
         if self.theta == "pv":
             gained = 0.0
             for other in view.late:
                 predicting, clipping = self.errors.get((view.i, other), (0.0, 0.0))
                 gained += view.w_row[other] * (clipping - predicting)
-            return float(gained > 0)
-        age = view.late[k].age
-        limit = theta_at(age, rho=self.rho, momentum=view.momentum, predictor=self.predictor, multiple=self.multiple)
+            return limit if gained > 0 else 0.0
         if self.theta == "auto":
             return limit
         predicting, clipping = self.errors.get((view.i, k), (0.0, 0.0))

@@ -20,7 +20,8 @@ from gossamer.errors import UserError
 from gossamer.state.local import LocalOptimizer
 from gossamer.theory import stability
 from gossamer.theory.linear import LinearUpdate, linearise
-from gossamer.theory.stability import injected_noise, spectral_radius
+from gossamer.theory.spectrum import spectral_radius
+from gossamer.theory.stability import injected_noise
 from pages import SUPPORT
 from predictions import RULES, random_network
 from worlds import algorithm_from
@@ -267,8 +268,8 @@ def test_bad_input_gets_one_line(command, arguments, words):
 
 
 def test_an_impossible_size_is_refused():
-    update = LinearUpdate({age: torch.eye(2, dtype=torch.float64) for age in (0, 2000)}, 2)
-    with pytest.raises(UserError, match="make a past of 4002, above the limit of 3000; use fewer agents"):
-        spectral_radius(update)
+    unequal = torch.diag(torch.tensor([1.0, 0.5], dtype=torch.float64))
+    with pytest.raises(UserError, match="a past of 4002 that cannot be shortened, above the limit of 3000; use fewer"):
+        spectral_radius(LinearUpdate({0: unequal, 2000: unequal}, 2))
     with pytest.raises(UserError, match="server"):
         stability(gm.algorithm("asgd"), gm.network("ring:5", delay=3, clusters="2,3"), 0.1, 1.0)

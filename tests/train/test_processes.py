@@ -15,8 +15,8 @@ from flight import SOURCE
 from gossamer.run.agent_folder import AgentFolder
 from gossamer.run.folder import RunFolder
 from gossamer.run.plan import make_plan
+from gossamer.run.process_settings import ProcessSettings
 from gossamer.run.settings import make_settings
-from gossamer.runtime.launch.launch_settings import ProcessSettings
 from gossamer.train.processes.launched_training import train
 
 SETTINGS = {"network": "paper-1", "delay": "5", "lr": 0.1, "seed": 3, "batch": 16, "epochs": 8}

@@ -93,6 +93,7 @@ class Own:
         place: the agents' place in the network.
         state: what the rule keeps between steps, one row per agent.
         momentum: the momentum of the local optimiser; 0 without.
+        nesterov: whether that is Nesterov momentum.
         sent: in `step`, what `send` returned.
     """
 
@@ -107,6 +108,7 @@ class Own:
     place: Place | None = None
     state: Mapping[str, Tensor] = field(default_factory=dict)
     momentum: float = 0.0
+    nesterov: bool = False
     sent: Mapping[str, Float[Tensor, "a _"]] = field(default_factory=dict)
 
 
@@ -307,8 +309,13 @@ class Algorithm(ABC):
             noise: random numbers, if `draws` is True.
         """
 
-    def check(self, network: Network) -> str | None:
-        """Return a one-line warning if the rule looks unstable on this network; raise UserError if it cannot work."""
+    def check(self, network: Network, *, momentum: float = 0.0) -> str | None:
+        """Return a one-line warning if the rule looks unstable on this network; raise UserError if it cannot work.
+
+        Args:
+            network: the network.
+            momentum: of the local optimiser.
+        """
         return None
 
     def check_local(self, *, plain: bool) -> None:

@@ -36,7 +36,8 @@ class Compensated(Algorithm):
     lam: float = option(1.0, "lambda, the weight of the curvature term; the paper tries 0.001, 0.1 and 1")
     lam_form: str = option(
         "linear",
-        "h: linear = lam g*g, squared = (lam g)*(lam g) as in the appendix, adaptive = lam g*g / sqrt(g*g + 1e-7)",
+        "curvature term h: linear = lam g*g, squared = (lam g)*(lam g) as in the appendix, adaptive = "
+        "lam g*g / sqrt(g*g + 1e-7)",
         choices=("linear", "squared", "adaptive"),
     )
     horizon: str = option(

@@ -5,9 +5,10 @@ arrives, tau steps later, it tells where k has been:
 
     predicting   |x^_k(t) - x_k(t)|^2        clipping, which takes k to be where the agent is    |x_i(t) - x_k(t)|^2
 
-Running averages P and C of both are kept for each neighbour. They start at 0 and forget at the same rate, so their
-ratio holds from the first pair on. `theta=pv` with `criterion=hindsight` predicts where P < C. `theta=kalman` takes the
-gain C / (C + P) of a Kalman filter: C is the variance of what the agent believes, P that of what it is told.
+Running averages e_pre and e_cli of both are kept for each neighbour. They start at 0 and forget at the same rate, so
+their ratio holds from the first pair on. `theta=pv` with `criterion=hindsight` predicts, with the theta of `auto`,
+where e_pre < e_cli. `theta=kalman` takes the gain e_cli / (e_cli + e_pre) of a Kalman filter: e_cli is the variance of
+what the agent believes, e_pre that of what it is told.
 
 Nothing more is sent. One note for each neighbour is open at a time, of a fixed random choice of at most COLUMNS
 parameters: the memory does not grow with the model or the delay. If a message never comes, the note is dropped when a
@@ -71,7 +72,7 @@ def next_hindsight(own: Own, inbox: Inbox, predictions: Predictions) -> dict[str
 
 
 def gain(state: Mapping[str, Tensor]) -> Float[Tensor, "a n"]:
-    """Return C / (C + P) for each agent and sender; 1 where nothing is known."""
+    """Return e_cli / (e_cli + e_pre) for each agent and sender; 1 where nothing is known."""
     clipping, whole = state["clipping_error"], state["clipping_error"] + state["predicting_error"]
     return torch.where(whole > 0, clipping / whole, 1.0)
 

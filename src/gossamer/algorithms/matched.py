@@ -92,13 +92,14 @@ class Matched(Algorithm):
             else:
                 total.add_(late.weights @ then - heard[:, None] * own_then, alpha=kappa)
 
-    def check(self, network: Network) -> str | None:
+    def check(self, network: Network, *, momentum: float = 0.0) -> str | None:
         """Compare the gain at the largest delay with the stability limit."""
         tau = network.delay.largest
         limit = stability_limit(tau, largest_eigenvalue(network))
-        if tau == 0 or self.kappa(tau) < limit:
+        kappa = self.kappa(tau, momentum)
+        if tau == 0 or kappa < limit:
             return None
         return (
-            f"{self.name}'s gain {self.kappa(tau):.4g} reaches the stability limit {limit:.4g} of delay {tau} on this "
+            f"{self.name}'s gain {kappa:.4g} reaches the stability limit {limit:.4g} of delay {tau} on this "
             f"network and will probably diverge; use gain=critical or a number below {limit:.3g}"
         )

@@ -13,7 +13,8 @@ and g the agent's gradient, the scores are
     decrease    -<D, g>            first-order decrease of the loss, not normalised
     loss        -f_i(x_i + D)      the loss itself, on the same batch (two more forward passes)
     public-code  cos(D, g)         with D taken from the mixed point
-    hindsight    how well the agent has predicted its neighbours so far (hindsight.py); no displacement is scored
+    hindsight    how well the agent has predicted its neighbours so far (hindsight.py); no displacement is scored.
+                 Then theta_t is 0 or that of `auto`: a whole predicting step is P-ASGD's, unstable at long delays
 
 An agent without a late message clips: it has nothing to predict.
 """
@@ -31,7 +32,15 @@ from gossamer.algorithms.options import option
 from gossamer.algorithms.predictor import PredictorChoice
 from gossamer.algorithms.registry import register
 from gossamer.algorithms.steps import blend, holds_late, mix_heard, mix_reliable, weigh_late
-from gossamer.algorithms.theta import AUTO, ByAge, ThetaPolicy, largest_theta, parse_theta
+from gossamer.algorithms.theta import (
+    AUTO,
+    ByAge,
+    Hindsight,
+    ThetaPolicy,
+    lasting_theta,
+    limit_of_theta,
+    parse_theta,
+)
 from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.shapes import Bool, Float, Tensor
@@ -82,19 +91,19 @@ class PcAsgd(PredictorChoice):
 
     @functools.cached_property  # used several times per step
     def policy(self) -> ThetaPolicy | ByAge | None:
-        """The policy of theta, or None for the PV criterion."""
-        return parse_theta(self.theta)
+        """The policy of theta, or None for a PV criterion that compares steps."""
+        policy = parse_theta(self.theta)
+        return ByAge(by_hindsight=Hindsight.CHOICE) if policy is None and self.criterion == "hindsight" else policy
 
     @property
     def looks_back(self) -> bool:
         """Whether past predictions are compared with what came true."""
-        policy = self.policy
-        return policy.by_hindsight if isinstance(policy, ByAge) else policy is None and self.criterion == "hindsight"
+        return isinstance(self.policy, ByAge) and self.policy.by_hindsight is not Hindsight.NONE
 
     @property
     def votes(self) -> bool:
         """With scope=network the criterion is a majority vote."""
-        return self.policy is None and self.scope == "network"
+        return parse_theta(self.theta) is None and self.scope == "network"
 
     @property
     def draws(self) -> bool:
@@ -124,18 +133,26 @@ class PcAsgd(PredictorChoice):
             self.damp(x, own, state)
         return Update(x, share, state)
 
-    def check(self, network: Network) -> str | None:
-        """Compare a given theta with the largest one that is stable at the largest delay."""
-        tau, theta, radius = network.delay.largest, largest_theta(self.policy), network.late_radius
-        fed_back = self.predictor == "gradient" and self.horizon == "sum"
-        if theta is None or not fed_back or theta * radius * tau <= 1 + ROUNDING:
+    def check(self, network: Network, *, momentum: float = 0.0) -> str | None:
+        """Compare theta with the largest one that is stable at the largest delay."""
+        tau, policy = network.delay.largest, self.policy
+        if policy is None or tau == 0 or self.horizon != "sum":
             return None
-        gain, bound = theta * radius, 1 / (tau * radius)
+        limit = limit_of_theta(network, momentum=momentum, predictor=self.predictor, lag=self.lag)
+        theta = self._by_age(policy, tau, network, momentum) if isinstance(policy, ByAge) else lasting_theta(policy)
+        if theta <= limit * (1 + ROUNDING):
+            return None
+        doom, gain = "may diverge", theta * network.late_radius
+        if self.predictor == "gradient" and not momentum:
+            curvature = 2 * gain / (gain * tau - 1)
+            doom = f"will probably diverge where learning rate times curvature is above {curvature:.2g}"
         return (
-            f"{self.name}'s theta {theta:.4g} is above the limit {bound:.4g} of delay {tau} on this network and will "
-            f"probably diverge where learning rate times curvature is above {2 * gain / (gain * tau - 1):.2g}; use "
-            f"theta=auto or a number below {bound:.3g}"
+            f"{self.name}'s theta {theta:.4g} is above the limit {limit:.4g} of delay {tau} and momentum {momentum:g} "
+            f"on this network and {doom}; use theta=auto or a number below {limit:.3g}"
         )
+
+    def _by_age(self, policy: ByAge, age: int, network: Network, momentum: float) -> float:
+        return policy.at(age, radius=network.late_radius, momentum=momentum, predictor=self.predictor, lag=self.lag)
 
     def _mixed(
         self, own: Own, inbox: Inbox, weights: Weights, noise: Noise | None
@@ -161,14 +178,23 @@ class PcAsgd(PredictorChoice):
         if not inbox.late:
             return inbox, torch.zeros_like(weights.own)
         assert policy is not None and own.place is not None
-        radius = own.place.network.late_radius
-        by_age = [
-            policy.at(late.age, radius=radius, momentum=own.momentum, predictor=self.predictor) for late in inbox.late
-        ]
-        if not policy.by_hindsight and len(set(by_age)) == 1:
+        by_age = [self._by_age(policy, late.age, own.place.network, own.momentum) for late in inbox.late]
+        if not self.looks_back and len(set(by_age)) == 1:
             return inbox, torch.full_like(weights.own, by_age[0])
-        gains = gain(own.state) if policy.by_hindsight else torch.ones_like(inbox.late[0].weights)
+        gains = self._gains(own, inbox)
         return weigh_late(inbox, [gains.clamp(max=theta) for theta in by_age])
+
+    def _gains(self, own: Own, inbox: Inbox) -> Float[Tensor, "a n"]:
+        """Return the largest theta of each agent for each sender that hindsight allows."""
+        policy = self.policy
+        assert isinstance(policy, ByAge)
+        if policy.by_hindsight is Hindsight.GAIN:
+            return gain(own.state)
+        everyone = torch.ones_like(inbox.late[0].weights)
+        if policy.by_hindsight is Hindsight.NONE:
+            return everyone
+        chosen = self._vote(predicts_better(inbox, own.state)[:, None], holds_late(own, inbox))
+        return everyone * chosen
 
     def _by_theta(self, own: Own, inbox: Inbox, weights: Weights, theta: Float[Tensor, " a"]) -> Float[Tensor, "a d"]:
         """Return line 8: one step with blended weights, or both candidates if each has its own gradient."""
@@ -209,8 +235,6 @@ class PcAsgd(PredictorChoice):
         if self.criterion == "loss":
             assert own.evaluate is not None
             chosen = (own.evaluate.loss(pre) <= own.evaluate.loss(cli))[:, None]
-        elif self.criterion == "hindsight":
-            chosen = (predicts_better(inbox, own.state) & late)[:, None]
         else:
             from_pre, from_cli = own.x, own.x
             if self.criterion == "public-code":
@@ -218,10 +242,14 @@ class PcAsgd(PredictorChoice):
             g, segments = self._test_gradient(own), self._segments(own)
             better, other = scores(self.criterion, (pre - from_pre, cli - from_cli), g, segments)
             chosen = better >= other
-        if self.scope == "network" and bool(late.any()):
-            majority = chosen[late].to(own.x.dtype).mean(dim=0) >= 0.5
-            chosen = majority.expand_as(chosen)
-        return chosen & late[:, None]
+        return self._vote(chosen, late) & late[:, None]
+
+    def _vote(self, chosen: Bool[Tensor, "a s"], late: Bool[Tensor, " a"]) -> Bool[Tensor, "a s"]:
+        """Return the choice of the majority of the agents with late messages, if all decide together."""
+        if self.scope == "agent" or not bool(late.any()):
+            return chosen
+        majority = chosen[late].double().mean(dim=0) >= 0.5
+        return majority.expand_as(chosen)
 
     def _test_gradient(self, own: Own) -> Float[Tensor, "a d"]:
         if self.test_batch == "same":

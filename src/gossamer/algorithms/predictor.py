@@ -55,7 +55,7 @@ class PredictorChoice(Predicting, Damped):
 
     @property
     def past(self) -> Past:
-        """For the own displacement, the agent's state of then."""
+        """For the agent's own displacement, its state of then."""
         return {"gradient": super().past, "trend": Past.NONE, "own": Past.STATE}[self.predictor]
 
     @property

@@ -10,21 +10,38 @@
 | piecewise:0=0.3,500=0.7   | 0.3 from step 0, 0.7 from step 500                    |
 | bernoulli:0.3             | 1 with probability 0.3, else 0                        |
 | uniform                   | uniform in [0, 1]                                     |
-| pv                        | 0 or 1 by the criterion of Algorithm 2 (pc_asgd.py)   |
+| pv                        | 0 or 1 by the criterion of Algorithm 2 (pc_asgd.py);  |
+|                           | with criterion=hindsight 0 or auto                    |
 """
 
+import enum
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from gossamer.algorithms.matched import GAINS
+from gossamer.algorithms.matched import GAINS, largest_eigenvalue, stability_limit
 from gossamer.errors import UserError, read_number, read_whole, unknown_name
+from gossamer.network import Network
 from gossamer.shapes import Float, Tensor
 
 AUTO, KALMAN = "auto", "kalman"
 TINY = 1e-12  # for networks on which nothing can be late
 EXAMPLES = "auto, 0.3, pv, bernoulli:0.3, uniform, linear:0,0.5,1000 or piecewise:0=0.3,500=0.7"
+
+
+class Hindsight(enum.Enum):
+    """What past predictions decide.
+
+    Attributes:
+        NONE: nothing.
+        GAIN: each neighbour's theta, as the gain of a Kalman filter.
+        CHOICE: whether an agent predicts.
+    """
+
+    NONE = "none"
+    GAIN = "gain"
+    CHOICE = "choice"
 
 
 class ThetaPolicy(ABC):
@@ -92,24 +109,41 @@ class ByAge:
 
     Attributes:
         multiple: of this value.
-        by_hindsight: use less where a neighbour's predictions have been poor; the limit is then the largest value.
+        by_hindsight: use less, or nothing, where predictions have been poor; this is then the largest value.
     """
 
     multiple: float = 1.0
-    by_hindsight: bool = False
+    by_hindsight: Hindsight = Hindsight.NONE
 
-    def at(self, age: int, *, radius: float, momentum: float, predictor: str = "gradient") -> float:
-        """Return theta for messages of this age; `radius` is `Network.late_radius`."""
-        return min(1.0, self.multiple * stable_theta(age, radius, momentum, predictor))
+    def at(
+        self, age: int, *, radius: float, momentum: float, predictor: str = "gradient", lag: float = math.inf
+    ) -> float:
+        """Return theta for messages of this age; `radius` is `Network.late_radius`, `lag` that of a trend."""
+        return min(1.0, self.multiple * stable_theta(age, radius, momentum, predictor, lag))
 
 
-def stable_theta(age: int, radius: float, momentum: float, predictor: str) -> float:
+def stable_theta(age: int, radius: float, momentum: float, predictor: str, lag: float = math.inf) -> float:
     """Return theta for messages of this age: stable whatever the delay, with a margin."""
     if predictor == "own":  # the prediction adds the agent's own way: this is DM-ASGD's gain, and its limit
         return GAINS["damped" if momentum else "undamped"](age)
-    # A trend is of past steps, so neither curvature nor momentum amplifies it; its own lag sets the limit.
-    gain = 0.5 if predictor == "trend" else math.sqrt((1 - momentum) / 2)
-    return gain / (max(radius, TINY) * (age + 1))
+    margin = 0.5 if predictor == "trend" else math.sqrt(0.5)
+    return margin * _largest_gain(momentum, predictor, lag) / (max(radius, TINY) * (age + 1))
+
+
+def limit_of_theta(network: Network, *, momentum: float, predictor: str, lag: float) -> float:
+    """Return the theta at the largest delay above which some curvature h with eta h <= 1 - momentum may be unstable."""
+    tau, radius = network.delay.largest, max(network.late_radius, TINY)
+    if predictor == "own":
+        return stability_limit(tau, largest_eigenvalue(network))
+    if predictor == "gradient" and not momentum:
+        return 1 / (radius * max(tau, 1))
+    return _largest_gain(momentum, predictor, lag) / (radius * (tau + 1))
+
+
+def _largest_gain(momentum: float, predictor: str, lag: float) -> float:
+    """Return the largest theta rho (age + 1). A momentum amplifies gradients, and trends of a short lag."""
+    root = math.sqrt(1 - momentum)
+    return min(1.0, root * math.hypot(1, root * (1 + lag))) if predictor == "trend" else root
 
 
 def parse_theta(value: float | str) -> ThetaPolicy | ByAge | None:
@@ -117,7 +151,7 @@ def parse_theta(value: float | str) -> ThetaPolicy | ByAge | None:
     if value == "pv":
         return None
     if value == KALMAN:
-        return ByAge(by_hindsight=True)
+        return ByAge(by_hindsight=Hindsight.GAIN)
     if value == "uniform":
         return UniformTheta()
     text = str(value)
@@ -147,11 +181,16 @@ def parse_theta(value: float | str) -> ThetaPolicy | ByAge | None:
     raise unknown_name("theta", text, known)
 
 
-def largest_theta(policy: ThetaPolicy | ByAge | None) -> float | None:
-    """Return the largest theta of a constant or a schedule; None for chance, the criterion and what fits the age."""
-    if isinstance(policy, Piecewise):
-        return max(value for _, value in policy.pieces)
-    return max(policy.first, policy.last) if isinstance(policy, Linear) else None
+def lasting_theta(policy: ThetaPolicy) -> float:
+    """Return the theta that stability depends on: the largest of a schedule, the mean of a random one."""
+    match policy:
+        case Piecewise():
+            return max(value for _, value in policy.pieces)
+        case Linear():
+            return max(policy.first, policy.last)
+        case Bernoulli():
+            return policy.p  # theta_t is independent of the states, so their mean follows the mean of theta
+    return 0.5
 
 
 def _multiple(text: str) -> float:

@@ -107,6 +107,7 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "delay": ("delay", str),
     "history": ("history", str),
     "ms": ("ms/iteration", _number),
+    "seconds": ("seconds", _number),
     "spread": ("range", str),
     "extra": ("extra ms", _number),
     "times_mixing": ("extra over mixing", lambda value: f"{value:.2f}"),

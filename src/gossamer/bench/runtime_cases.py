@@ -14,8 +14,8 @@ from gossamer.bench.runtime_fleet import Fleet
 from gossamer.bench.runtime_worker import STATUS
 from gossamer.engine.memory_need import free_bytes, in_words
 from gossamer.errors import UserError
-from gossamer.report.runs import mean
-from gossamer.runtime.keys import write_key
+from gossamer.run.metric_rows import mean
+from gossamer.runtime.book.keys import write_key
 
 AGENTS = 4
 MIXING, SHARED, SOCKETS, LOCKED = "mixing alone", "shared memory", "sockets", "sockets, encrypted"
@@ -107,7 +107,7 @@ def runtime(request: Request) -> Measured:
 
 def _measure(request: Request, fleet: Fleet, message: Message, measured: Measured) -> None:
     """Add the results for messages of one size; after Ctrl+C, the results so far."""
-    from gossamer.runtime.book import serve_book  # it starts torch.distributed, which no other case needs
+    from gossamer.runtime.book.address_book import serve_book  # it starts torch.distributed, which no other case needs
 
     with contextlib.closing(serve_book("127.0.0.1")) as book:
         _open(request, fleet, message, book.endpoint)

@@ -24,11 +24,12 @@ PATIENCE = 300.0  # seconds beyond the limit of a command, after which an agent 
 WORKER = "gossamer.bench.runtime_worker"
 
 
-def _environment() -> dict[str, str]:
-    """Return the environment of an agent: one thread, and the same copy of this package."""
+def process_environment(threads: int | None = 1) -> dict[str, str]:
+    """Return the environment of a process: so many threads, and the same copy of this package."""
     here, paths = str(Path(gossamer.__file__).parents[1]), os.environ.get("PYTHONPATH")
     path = here if not paths else os.pathsep.join([here, paths])
-    return {**without_run(os.environ), "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    own = {} if threads is None else {"OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
+    return {**without_run(os.environ), "PYTHONPATH": path, **own}
 
 
 class Fleet:
@@ -77,7 +78,7 @@ class Fleet:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 bufsize=0,
-                env=_environment(),
+                env=process_environment(),
                 start_new_session=True,  # Ctrl+C is for the parent process
             )
         self._processes.append(process)

@@ -24,7 +24,7 @@ def elements_moved(module: nn.Module, shape: tuple[int, ...]) -> int:
     """Return how many numbers a step moves per image of this shape, summed over all units of the module.
 
     The time to copy that many is a lower bound of the step; stem, shortcuts and head do not count. The passes are those
-    of the fused unit (nn/kernels/unit.py). Over its input: forward 2 (statistics, convolution),
+    of the fused unit (nn/kernels/preactivation_unit.py). Over its input: forward 2 (statistics, convolution),
     backward 6 (x and dz to pass the ReLU; dz, x and dx to pass the norm; x for the weights). Over its output: forward 1
     (y), backward 2 (dy to carry back; dy for the weights). A residual adds one over the output forward and, as the
     gradient of the other path, one over the input backward.

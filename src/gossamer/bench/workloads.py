@@ -10,17 +10,17 @@ from typing import Any
 import torch
 from torch import nn
 
-from gossamer.algorithms import parse_algorithm
 from gossamer.bench.cases import Request
 from gossamer.bench.measure import Contestant
 from gossamer.data import Examples, Normalize, partition
-from gossamer.engine.batch_feed import Feed
+from gossamer.data.device_batches import DeviceBatches
 from gossamer.engine.training import Training
 from gossamer.errors import StabilityWarning
 from gossamer.network import network
 from gossamer.nn import make_model
 from gossamer.run.machine import arithmetic
-from gossamer.run.settings import Settings, make_settings
+from gossamer.run.merge_settings import merge_settings
+from gossamer.run.settings import Settings
 from gossamer.seeding import generator
 from gossamer.shapes import Tensor
 from gossamer.tasks import Task
@@ -75,8 +75,7 @@ class Workload:
 
     def settings(self, request: Request, algorithm: str = "pc-asgd/theta=0.3", **more: Any) -> Settings:
         """Return the settings of a run that is longer than any measurement."""
-        name, options = parse_algorithm(algorithm)
-        return make_settings(
+        return merge_settings(
             {
                 "network": self.network,
                 "delay": str(self.delay),
@@ -87,8 +86,7 @@ class Workload:
                 "device": request.device,
                 "precision": request.precision,
                 "threads": request.threads,
-                "algorithm": name,
-                **options,
+                "algorithm": algorithm,
                 **more,
             }
         )
@@ -106,8 +104,10 @@ class Workload:
     def batch_of(self, request: Request, task: Task) -> tuple[Tensor, Tensor]:
         """Return the agents' first batch in float32 on the device: [n, b, …] and [n, b]."""
         shards = partition("iid", task.train.y, self.num_agents, SEED)
-        feed = Feed(task, shards, self.batch, SEED, request.device, torch.float32, augment=task.augments)
-        return feed.load(feed.draw(0))
+        batches = DeviceBatches(
+            task.train, task.inputs, shards, self.batch, SEED, request.device, torch.float32, augment=task.augments
+        )
+        return batches.load(batches.draw(0))
 
 
 def contestant(training: Training, label: str, steps: int, warm_up: int) -> Contestant:

@@ -21,7 +21,7 @@ from gossamer.state.checkpoint import write_text
 def bench(
     *,
     names: Annotated[list[str] | None, typer.Argument(metavar="CASE", help="Cases to run, as in --cases.")] = None,
-    device: Annotated[str | None, typer.Option(help="torch device (default: cuda if available, else cpu).")] = None,
+    device: Annotated[str | None, typer.Option(help="Torch device (default: cuda if available, else cpu).")] = None,
     cases: Annotated[
         str | None,
         typer.Option(help=f"Comma-separated names: {', '.join(CASES)} (default: those that suit the device)."),
@@ -30,7 +30,7 @@ def bench(
         int | None, typer.Option(help="Steps per timed block (default: each case has its own number).")
     ] = None,
     precision: Annotated[
-        str | None, typer.Option(help="float32, tf32 or bf16 (default: bf16 on a GPU, float32 on a CPU).")
+        str | None, typer.Option(help="Precision: float32, tf32 or bf16 (default: bf16 on a GPU, float32 on a CPU).")
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Use tiny sizes: a smoke test, not a measurement.")] = False,
     out_dir: Annotated[Path, typer.Option("--out", help="Folder for the results.")] = Path("benchmarks"),
@@ -70,7 +70,7 @@ def _measure(request: Request, chosen: list[Case], folder: Path) -> tuple[list[d
         except KeyboardInterrupt:
             return records, True
         record = make_record(request, one, measured)
-        if any("ms" in row or "peak" in row for row in measured.rows):
+        if any({"ms", "seconds", "peak"} & set(row) for row in measured.rows):
             records.append(record)
             save(folder, request.device, record)
             write_text(folder / "RESULTS.md", to_markdown(load_all(folder)))

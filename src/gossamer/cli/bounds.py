@@ -7,13 +7,12 @@ import typer
 from rich import box
 from rich.table import Table
 
-from gossamer.algorithms.plugins import load_plugins
 from gossamer.cli.display import make_progress, out, print_json, print_table
 from gossamer.cli.flags import Json, takes_settings
 from gossamer.engine.training import Training
 from gossamer.errors import UserError, read_number, unknown_name
 from gossamer.run.folder import RunFolder
-from gossamer.run.settings import make_settings, read_settings
+from gossamer.run.merge_settings import merge_settings, with_file
 
 _TITLES = {
     "consensus": "Lemma 1: distance from the mean",
@@ -30,7 +29,7 @@ def bounds(
     *,
     probes: Annotated[int, typer.Option(help="Number of steps at which constants are estimated.")] = 10,
     draws: Annotated[int, typer.Option(help="Noisy gradients per probe.")] = 8,
-    examples: Annotated[int, typer.Option(help="Examples per agent that the full gradient is estimated from.")] = 512,
+    examples: Annotated[int, typer.Option(help="Examples per agent for the estimate of the full gradient.")] = 512,
     constant: Annotated[
         list[str] | None, typer.Option("--constant", help="Set a constant, such as gamma=12; may be repeated.")
     ] = None,
@@ -50,9 +49,7 @@ def bounds(
         if number < 1:
             raise UserError(f"{name} must be 1 or more, got {number}")
     by_hand = _constants(constant or [])
-    values = {**_values(run), **given}
-    load_plugins(values.get("plugin"))
-    training = Training(make_settings(values))
+    training = Training(merge_settings(with_file(_settings_file(run), given)))
     with make_progress() as progress:
         bar = progress.add_task(training.algorithm.name, total=training.steps, note="then estimates")
         document = report(
@@ -69,14 +66,12 @@ def bounds(
         _print(document)
 
 
-def _values(run: Path | None) -> dict[str, Any]:
-    """Return the settings of a run's folder or of a file."""
-    if run is None:
-        return {"algorithm": "pc-asgd"}
-    if run.is_dir():
-        RunFolder.open(run)  # raises if the folder is not a run
-        return read_settings(run / "config.toml")
-    return read_settings(run)
+def _settings_file(run: Path | None) -> Path | None:
+    """Return the file of settings: the given one, or that of the given run folder."""
+    if run is None or not run.is_dir():
+        return run
+    RunFolder.open(run)  # raises if the folder is not a run
+    return run / "config.toml"
 
 
 def _constants(texts: list[str]) -> dict[str, float]:

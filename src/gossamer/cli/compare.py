@@ -15,9 +15,9 @@ from gossamer.cli.interrupt import INTERRUPTED
 from gossamer.engine.training import OnStep
 from gossamer.errors import StabilityWarning, UserError
 from gossamer.network import Network
-from gossamer.report.runs import LabelledRun
 from gossamer.run.folder import make_folder, unused_folder
-from gossamer.run.settings import read_settings
+from gossamer.run.merge_settings import with_file
+from gossamer.run.metric_rows import LabelledRun
 from gossamer.train.compare import Entry, check_all, plan, run_all, split_algorithms, summarise, write_results
 from gossamer.train.progress import Bars
 from gossamer.train.tune import with_tuned_rates
@@ -56,7 +56,7 @@ def compare(
 
     Example: gossamer compare --algorithms sync,d-asgd,pc-asgd/theta=pv,dm-asgd --seeds 3 --lr 0.1 --epochs 100
     """
-    values = {**(read_settings(config) if config else {}), **given}
+    values = with_file(config, given)
     values.pop("algorithm", None)
     if tuned is not None and "lr" in given:
         raise UserError(f"--lr {given['lr']} conflicts with the learning rates of '{tuned}'; leave one out")
@@ -72,7 +72,7 @@ def demo(
     seeds: Annotated[int, typer.Option(help="Number of seeds.")] = 3,
     json: Json = False,
 ) -> None:
-    """Compare eight algorithms on the paper's 8 agents with the digits data. `make demo` runs this.
+    """Compare algorithms on the paper's 8 agents and the digits data. `make demo` runs this.
 
     Example: gossamer demo --seeds 1
     """

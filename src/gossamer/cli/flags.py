@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,14 +32,15 @@ NETWORK_FLAGS = (
 
 
 def takes_settings(
-    *without: str, also: type[Any] | None = None, panel: str = ""
+    *without: str, also: type[Any] | None = None, panel: str = "", defaults: Mapping[str, Any] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Replace a command's parameter `given` by these flags, except those named in `without`.
 
-    `also` is a class that declares further flags. `--help` shows them in the panel `panel`.
+    `also` is a class that declares further flags. `--help` shows them in the panel `panel`. `defaults` are those of
+    the command where it has others; the command applies them itself.
     """
     further = [] if also is None else [make_flag(name, about, panel) for name, about in describe_options(also).items()]
-    flags = [flag for flag in [*_flags(), *further] if flag.name not in without]
+    flags = [flag for flag in [*_flags(defaults or {}), *further] if flag.name not in without]
     return functools.partial(with_flags, flags=flags)
 
 
@@ -65,31 +66,43 @@ def with_flags(command: Callable[..., None], flags: list[inspect.Parameter]) -> 
     return wrapper
 
 
-def _flags() -> list[inspect.Parameter]:
+def _flags(defaults: Mapping[str, Any]) -> list[inspect.Parameter]:
     """Return a flag for every setting and every option. Algorithms with the same option share one flag."""
     settings, rules = describe_options(Settings), describe_algorithms()
     panels = {name: "Network" if name in NETWORK_FLAGS else "Training" for name in SETTING_NAMES}
+    for name, default in defaults.items():
+        settings[name]["default"] = default
     flags = [make_flag(name, settings[name], panel) for name, panel in panels.items()]
     for name in dict.fromkeys(name for rule in rules for name in rule["options"]):
         owners = {rule["name"]: rule["options"][name] for rule in rules if name in rule["options"]}
-        shown = dict(next(iter(owners.values())))
-        if len(owners) < len(rules):
-            shown["help"] += f" ({', '.join(owners)})"
-        if len({str(about["default"]) for about in owners.values()}) > 1:
-            defaults = ", ".join(f"{owner} {about['default']}" for owner, about in owners.items())
-            shown |= {"default": "", "help": f"{shown['help']} (default {defaults})"}
-        flags.append(make_flag(name, shown, "Options of the algorithm"))
+        flags.append(make_flag(name, _shared(owners, len(rules)), "Options of the algorithm"))
     return flags
+
+
+def _shared(owners: dict[str, dict[str, Any]], rules: int) -> dict[str, Any]:
+    """Describe an option of these algorithms: each meaning with its algorithms, and each default."""
+    meanings: dict[str, list[str]] = {}
+    for owner, about in owners.items():
+        meanings.setdefault(about["help"], []).append(owner)
+    shown = dict(next(iter(owners.values())))
+    if len(owners) < rules:
+        shown["help"] = "; ".join(f"{text} ({', '.join(names)})" for text, names in meanings.items())
+    if len({str(about["default"]) for about in owners.values()}) > 1:
+        defaults = ", ".join(f"{owner} {about['default']}" for owner, about in owners.items())
+        shown |= {"default": "", "help": f"{shown['help']} (default {defaults})"}
+    return shown
 
 
 def make_flag(name: str, description: dict[str, Any], panel: str) -> inspect.Parameter:
     """Make a flag. Its value is None unless the user sets it, so that presets and files apply."""
     text, default, choices = description["help"], description["default"], description["choices"]
+    text = text[0].upper() + text[1:]
     if choices:
-        text += f": {', '.join(choices)}"
+        text += f". One of {', '.join(choices)}"
     if default is not None and default != "":
         # Not in square brackets: rich reads those as markup.
         text += f" (default {str(default).lower() if isinstance(default, bool) else default})"
+    text += "."
     dashed = name.replace("_", "-")
     if isinstance(default, bool):
         option = typer.Option(f"--{dashed}/--no-{dashed}", help=text, rich_help_panel=panel, show_default=False)

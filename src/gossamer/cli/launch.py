@@ -24,11 +24,11 @@ from gossamer.cli.launch_view import LaunchView
 from gossamer.errors import UserError, read_whole
 from gossamer.network import network as make_network
 from gossamer.run.folder import safe_name, unused_folder
-from gossamer.runtime.addresses import is_loopback, split_endpoint
 from gossamer.runtime.age_trace import merge_traces
+from gossamer.runtime.book.addresses import is_loopback, split_endpoint
+from gossamer.runtime.book.keys import read_key, write_key
 from gossamer.runtime.compression import parse_codec
 from gossamer.runtime.environment import FIELDS, Run
-from gossamer.runtime.keys import read_key, write_key
 from gossamer.runtime.launch.job import LaunchJob, LaunchReport, torchrun_command
 from gossamer.runtime.launch.launcher import Launcher
 from gossamer.runtime.launch.ray_cluster import RayResources, run_on_ray
@@ -67,6 +67,10 @@ def launch(
         Path | None, typer.Option("--out", help="Folder for the logs (default: a new one under runs/).")
     ] = None,
     record: Annotated[Path | None, typer.Option(help="Write the ages of all messages to this .csv file.")] = None,
+    preload: Annotated[
+        bool,
+        typer.Option("--preload/--no-preload", help="Import torch once and fork the agents, which starts them sooner."),
+    ] = True,
     torchrun: Annotated[bool, typer.Option("--torchrun", help="Start each agent with torchrun.")] = False,
     ray: Annotated[bool, typer.Option("--ray", help="Start the agents as Ray actors.")] = False,
     logs: Annotated[
@@ -94,7 +98,7 @@ def launch(
     view = LaunchView(logs, made.job.run.agents, json=json)
     made.prepare(view.event)
     try:
-        report = _run(made, view, resources, torchrun=torchrun)
+        report = _run(made, view, resources, torchrun=torchrun, preload=preload)
         rows = 0 if record is None else merge_traces(made.job.folder, record)
     finally:
         made.clean()
@@ -249,7 +253,9 @@ def _is_ours_to_serve(run: Run) -> bool:
         return True
 
 
-def _run(made: Launch, view: LaunchView, resources: RayResources | None, *, torchrun: bool) -> LaunchReport:
+def _run(
+    made: Launch, view: LaunchView, resources: RayResources | None, *, torchrun: bool, preload: bool
+) -> LaunchReport:
     watcher = with_recorder(made.job, view)
     with Interrupt() as interrupt, view.shown():
         if resources is not None:
@@ -257,7 +263,7 @@ def _run(made: Launch, view: LaunchView, resources: RayResources | None, *, torc
         elif torchrun:
             report = Launcher(made.job, watcher, command=torchrun_command, restarts=0).run(interrupt)
         else:
-            report = Launcher(made.job, watcher).run(interrupt)
+            report = Launcher(made.job, watcher, preload=preload).run(interrupt)
     if isinstance(watcher, StatusRecorder):
         watcher.end(how_it_ended(report))
     return report

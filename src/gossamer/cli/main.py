@@ -22,7 +22,7 @@ COMMANDS = {
     "algorithms": "List every algorithm, or show one with its options.",
     "bounds": "Print the paper's bounds beside what a run measured.",
     "stability": "Check whether an algorithm is stable at a learning rate.",
-    "demo": "Compare 7 algorithms on the paper's 8 agents.",
+    "demo": "Compare algorithms on the paper's 8 agents and the digits data.",
     "bench": "Measure speed and memory beside other ways to train.",
     "reproduce": "Reproduce the paper's tables and figures.",
     "report": "Write runs as one HTML page that opens offline.",

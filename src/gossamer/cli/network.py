@@ -16,7 +16,8 @@ from gossamer.network import network as make_network
 
 def network(
     spec: Annotated[
-        str | None, typer.Argument(help="Such as paper-1, clusters:3,5 or ring:8; without it, list all kinds.")
+        str | None,
+        typer.Argument(help="A network such as paper-1, clusters:3,5 or ring:8; without one, list all kinds."),
     ] = None,
     delay: Annotated[
         str | None, typer.Option(help="Delay in steps, such as 20, uniform:5,60, geometric:0.1 or trace:FILE.")
@@ -24,7 +25,7 @@ def network(
     clusters: Annotated[str | None, typer.Option(help="Reliable clusters: sizes '3,5' or members '0,1,2/3,4'.")] = None,
     loss: Annotated[float, typer.Option(help="Probability that a message is lost.")] = 0.0,
     mixing: Annotated[str, typer.Option(help="Mixing weights W: metropolis or uniform.")] = "metropolis",
-    lazy: Annotated[bool, typer.Option(help="Mix with (I + W) / 2 in place of W.")] = False,
+    lazy: Annotated[bool, typer.Option(help="Mix with (I + W) / 2 instead of W.")] = False,
     clip_weights: Annotated[
         str, typer.Option(help="Weights of the clipping step: rebuilt or renormalised.")
     ] = "rebuilt",

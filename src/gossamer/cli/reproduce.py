@@ -28,9 +28,9 @@ _SEEDS = ", ".join(f"{scale.seeds} at {scale.name}" for scale in SCALES.values()
 
 
 def reproduce(
-    name: Annotated[str | None, typer.Argument(help="A result, several with commas between them, or all.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A result, several separated by commas, or all.")] = None,
     *,
-    scale: Annotated[str, typer.Option(help=f"How large: {', '.join(SCALES)}.")] = "smoke",
+    scale: Annotated[str, typer.Option(help=f"Size of the runs: {', '.join(SCALES)}.")] = "smoke",
     protocol: Annotated[
         str, typer.Option(help="paper: one learning rate for all rules; tuned: one for each rule; or both.")
     ] = "both",
@@ -44,23 +44,23 @@ def reproduce(
         typer.Option(metavar="SECONDS", help="Save and stop after this time; the same command continues."),
     ] = None,
     device: Annotated[
-        str | None, typer.Option(help="torch device (default: cpu at smoke, else cuda if available).")
+        str | None, typer.Option(help="Torch device (default: cpu at smoke, else cuda if available).")
     ] = None,
-    out_dir: Annotated[Path, typer.Option("--out", help="Folder of runs and pages.")] = Path("results"),
+    out_dir: Annotated[Path, typer.Option("--out", help="Folder for runs and pages.")] = Path("results"),
     take_in: Annotated[
         Path | None,
         typer.Option("--import", metavar="FILE", help="First import the runs of another folder's data file."),
     ] = None,
     pages: Annotated[
         bool | None,
-        typer.Option("--pages/--no-pages", help="Run nothing and write the pages of the stored runs; or only run."),
+        typer.Option("--pages/--no-pages", help="Only write the pages of the stored runs; --no-pages: only run."),
     ] = None,
     show: Annotated[bool, typer.Option("--list", help="List every result and its finished runs.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
     """Reproduce the paper's tables and figures: make the missing runs, and write pages from all stored runs.
 
-    OUT/data keeps every finished run. No run is made twice, also if several results need it. Ctrl+C and --time-limit
+    OUT/data keeps every finished run. No run is made twice, even if several results need it. Ctrl+C and --time-limit
     save the current run; the same command continues it. OUT/README.md is the summary, OUT/NAME.md the page of a result.
 
     Example: gossamer reproduce table-2 --scale quick --protocol paper --device cuda --time-limit 3600

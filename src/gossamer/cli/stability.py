@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gossamer.algorithms import algorithm as make_algorithm
-from gossamer.algorithms import parse_algorithm
 from gossamer.cli.display import print_json, print_lines
 from gossamer.cli.flags import NETWORK_FLAGS, Json, takes_settings
 from gossamer.cli.network import check_new
 from gossamer.errors import UserError
 from gossamer.network import Network, broadcast
+from gossamer.run.merge_settings import merge_settings
 from gossamer.run.plan import make_network
-from gossamer.run.settings import SETTING_NAMES, Settings, make_settings
+from gossamer.run.settings import SETTING_NAMES, Settings
 from gossamer.state.local import LocalOptimizer
 
 if TYPE_CHECKING:
@@ -44,8 +44,7 @@ def stability(
     """
     from gossamer.theory.stability import stability as analyse  # scipy and the engine are slow to import
 
-    name, options = parse_algorithm(str(given.pop("algorithm", "pc-asgd")))
-    settings = make_settings({**given, **options, "algorithm": name})
+    settings = merge_settings(given)
     rule, net = make_algorithm(settings.algorithm, **settings.options), _network(settings)
     check_new(picture, (".png", ".svg", ".pdf"))
     local = LocalOptimizer(momentum=settings.momentum, nesterov=settings.nesterov)

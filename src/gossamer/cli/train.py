@@ -12,9 +12,7 @@ from typing import Annotated, Any
 import typer
 from rich.progress import Progress, TaskID
 
-from gossamer.algorithms import parse_algorithm
 from gossamer.algorithms.options import read_options
-from gossamer.algorithms.plugins import load_plugins
 from gossamer.cli.display import make_progress, print_json, print_lines, step_callback
 from gossamer.cli.flags import Config, Json, Preset, takes_settings
 from gossamer.cli.interrupt import STOPPED, Interrupt
@@ -22,13 +20,13 @@ from gossamer.engine.training import Training
 from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.run.folder import RunFolder, safe_name, unused_folder
+from gossamer.run.merge_settings import merge_settings, with_file
 from gossamer.run.plan import make_plan
-from gossamer.run.settings import Settings, make_settings, read_settings
+from gossamer.run.process_settings import ProcessSettings, read_processes
+from gossamer.run.settings import Settings
 from gossamer.run.summary import Summary
 from gossamer.runtime.launch.job import Watcher
-from gossamer.runtime.launch.launch_settings import ProcessSettings, read_processes
 from gossamer.train.loggers import check_log, logged
-from gossamer.train.presets import preset_values
 from gossamer.train.processes import launched_training
 
 _PROCESSES = tuple(field.name for field in dataclasses.fields(ProcessSettings))
@@ -85,13 +83,7 @@ class TrainRequest:
 
     def settings(self) -> Settings:
         """Return the settings of a new run: flags override the file, which overrides the preset."""
-        values = {**(read_settings(self.config) if self.config else {}), **self.given}
-        load_plugins(values.get("plugin"))
-        name, options = parse_algorithm(str(values.get("algorithm", "pc-asgd")))
-        values = {**values, **options, "algorithm": name}
-        if self.preset is not None:
-            values = {**preset_values(self.preset, name), **values}
-        settings = make_settings(values)
+        settings = merge_settings(with_file(self.config, self.given), self.preset)
         check_log(settings.log)
         return settings
 

@@ -15,16 +15,17 @@ from gossamer.cli.flags import Algorithms, Config, Json, takes_settings
 from gossamer.cli.interrupt import INTERRUPTED
 from gossamer.engine.training import OnStep, Training
 from gossamer.errors import StabilityWarning, UserError, read_number
-from gossamer.run.settings import read_settings
+from gossamer.run.merge_settings import with_file
 from gossamer.train.compare import Entry
 from gossamer.train.rate_search import KINDS, RATES, Search
 from gossamer.train.tune import Notebook, key_of
 from gossamer.train.tune import tune as tune_one
 
+DEFAULTS = {"validation": 0.2}  # rates are judged on data held out
 SHORTEST = 4  # delays: a shorter run does not show the effect of the delay
 
 
-@takes_settings("algorithm", "lr", "log")
+@takes_settings("algorithm", "lr", "log", defaults=DEFAULTS)
 def tune(
     config: Config = None,
     *,
@@ -43,14 +44,14 @@ def tune(
 ) -> None:
     """Find a learning rate for each algorithm on held-out training data.
 
-    Holds out a fifth of the training data (--validation, here 0.2 by default) and never uses the test data. If the best
-    rate is the first or the last one, tries rates beyond it. `gossamer compare --tuned FILE` uses the rates found.
+    Holds out a fifth of the training data (--validation) and never uses the test data. If the best rate is the first
+    or the last one, tries rates beyond it. `gossamer compare --tuned FILE` uses the rates found.
 
     Example: gossamer tune --algorithms d-asgd,pc-asgd,dm-asgd --epochs 100 --out tuned.json
     """
     if seeds < 1:
         raise UserError(f"seeds must be 1 or more, got {seeds}")
-    values = {"validation": 0.2, **(read_settings(config) if config else {}), **given}
+    values = {**DEFAULTS, **with_file(config, given)}
     for name in ("algorithm", "lr"):
         values.pop(name, None)
     entries = entries_of(algorithms, values, None)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from gossamer.data import Examples
-from gossamer.engine.batch_feed import Feed
+from gossamer.data.device_batches import DeviceBatches
 from gossamer.engine.execution import Execution, choose_execution, make_execution
 from gossamer.engine.execution.base import Setup
 from gossamer.engine.gradients import TaskSource
@@ -15,7 +15,7 @@ from gossamer.engine.metrics import Evaluator
 from gossamer.engine.norm_statistics import Statistics
 from gossamer.engine.simulation import Simulation
 from gossamer.run.machine import arithmetic, check_device
-from gossamer.run.plan import Plan
+from gossamer.run.plan import Plan, batches_of
 from gossamer.run.settings import Settings
 from gossamer.state.local import LocalOptimizer
 from gossamer.tasks import Task
@@ -56,16 +56,14 @@ def assemble(plan: Plan) -> Assembly:
     )
     memory = estimate(setup, algorithm, network, batch=settings.batch, plain=local.plain, history=settings.history)
     check_fits(memory, device)
-    # Moved once, shared by all feeds.
+    # Moved once, shared by all batches.
     task = dataclasses.replace(task, train=task.train.to(device), test=task.test.to(device))
     setup = dataclasses.replace(setup, task=task)
 
-    def feed(purpose: str) -> Feed:
-        augment = settings.augment == "crop-flip"
-        dtype = setup.working_dtype
-        return Feed(task, shards, settings.batch, settings.seed, device, dtype, augment=augment, purpose=purpose)
+    def batches_for(purpose: str) -> DeviceBatches:
+        return batches_of(settings, task, shards, purpose, setup.working_dtype)
 
-    batches = feed("batches")
+    batches = batches_for("batches")
     with arithmetic(settings):
         settings, measured = _with_execution(settings, setup, batches)
     execution = make_execution(settings.execution, setup)
@@ -73,7 +71,7 @@ def assemble(plan: Plan) -> Assembly:
     simulation = Simulation(
         algorithm,
         network,
-        TaskSource(execution, batches, feed("fresh-batches"), settings.seed),
+        TaskSource(execution, batches, batches_for("fresh-batches"), settings.seed),
         task.initial(settings.init, num_agents, settings.seed).to(device=device, dtype=dtype),
         lr=plan.schedule.at,
         local=local,
@@ -83,7 +81,7 @@ def assemble(plan: Plan) -> Assembly:
         statistics=statistics,
         share=plan.share,
     )
-    calibration = feed("calibration") if execution.buffers and settings.norm_stats == "recalibrated" else None
+    calibration = batches_for("calibration") if execution.buffers and settings.norm_stats == "recalibrated" else None
     evaluator = Evaluator(_evaluating(settings.execution, setup), calibration)
     notes = {"execution": settings.execution + measured, "memory": str(memory)}
     return Assembly(simulation, evaluator, settings, memory, notes)
@@ -99,7 +97,7 @@ def _prepared(task: Task, settings: Settings, dtype: torch.dtype) -> Task:
     return dataclasses.replace(task, train=train, test=test, prepare=None)
 
 
-def _with_execution(settings: Settings, setup: Setup, feed: Feed) -> tuple[Settings, str]:
+def _with_execution(settings: Settings, setup: Setup, batches: DeviceBatches) -> tuple[Settings, str]:
     """Choose the execution: the requested one, stacked on a GPU, or the fastest. Also return the timings as text."""
     if settings.execution != "auto":
         return settings, ""
@@ -109,7 +107,7 @@ def _with_execution(settings: Settings, setup: Setup, feed: Feed) -> tuple[Setti
     model = id(task.model) if task.model_name == "custom" else task.model_name
     key = (task.name, model, setup.num_agents, settings.batch, settings.dtype, settings.threads)
     if key not in _chosen:
-        _chosen[key] = (*choose_execution(setup, *feed.load(feed.draw(0))), task.model)
+        _chosen[key] = (*choose_execution(setup, *batches.load(batches.draw(0))), task.model)
     name, seconds, _ = _chosen[key]
     measured = ", ".join(f"{other} {1000 * value:.3g} ms" for other, value in seconds.items())
     return dataclasses.replace(settings, execution=name), f" (time per gradient: {measured})"

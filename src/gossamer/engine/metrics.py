@@ -7,17 +7,17 @@ from typing import Any
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
-from gossamer.engine.batch_feed import Draw, Feed
+from gossamer.data.device_batches import DeviceBatches, Draw
 from gossamer.engine.cuda_graph import Recorded
 from gossamer.engine.execution import Execution
 from gossamer.engine.simulation import StepReport
+from gossamer.run.metric_rows import MOST_PAIRED
 from gossamer.seeding import drawing_from
 from gossamer.shapes import Float, Int, Tensor
 from gossamer.tasks import correct
 
 EVALUATION_EXAMPLES = 8192  # at once, over all agents: kernels index an agent's numbers with 32 bits
 CALIBRATION_BATCHES = 8
-MOST_PAIRED = 128  # most agents with an age per link: a row of metrics then has a number for every pair
 
 
 class TrainingStopped(Exception):
@@ -31,11 +31,11 @@ class TrainingStopped(Exception):
 class Evaluator:
     """Test accuracy and loss of every agent and of the averaged model, and how far apart the agents are.
 
-    The execution has one agent more than the run: the last one is the averaged model. With a calibration feed,
+    The execution has one agent more than the run: the last one is the averaged model. With calibration batches,
     BatchNorm statistics are recomputed on a few training batches; the averaged model gets examples of all agents.
     """
 
-    def __init__(self, execution: Execution, calibration: Feed | None = None) -> None:
+    def __init__(self, execution: Execution, calibration: DeviceBatches | None = None) -> None:
         self.execution, self.calibration = execution, calibration
         setup = execution.setup
         self._task, self.test = setup.task, setup.task.test.to(setup.device)
@@ -90,16 +90,16 @@ class Evaluator:
             mine[:-1].copy_(theirs)
             mine[-1].copy_(theirs.double().mean(dim=0) if theirs.is_floating_point() else theirs[0])
 
-    def _calibrate(self, feed: Feed) -> None:
+    def _calibrate(self, batches: DeviceBatches) -> None:
         norms = [layer for layer in self.execution.running.modules() if isinstance(layer, BatchNorm)]
         for step in range(CALIBRATION_BATCHES):
             for layer in norms:
                 layer.momentum = 1 / (step + 1)  # a plain mean: all batches count the same, older statistics not at all
-            inputs, _ = feed.load(Draw(feed.draw(step).indices))
+            inputs, _ = batches.load(Draw(batches.draw(step).indices))
             n, batch = inputs.shape[:2]
             across = inputs.flatten(0, 1)[::n][:batch]
             parameters = self.execution.parameters
-            with drawing_from(parameters.device, feed.seed, "calibration-dropout", step):
+            with drawing_from(parameters.device, batches.seed, "calibration-dropout", step):
                 self.execution.outputs(parameters, torch.cat([inputs, across[None]]), training=True)
 
 

@@ -182,6 +182,7 @@ class Simulation:
             place=self.place,
             state={name: self._defer(kept) for name, kept in self.state.items()},
             momentum=self.local.momentum,
+            nesterov=self.local.nesterov,
         )
         sent = {name: real(part) for name, part in self.algorithm.send(own).items()}
         inbox, weights, ages = self.mailbox.deliver(t, {"x": x, "g": g, "v": v, **sent})

@@ -14,12 +14,13 @@ import torch
 from gossamer.algorithms import Algorithm
 from gossamer.engine.assembly import assemble
 from gossamer.engine.memory_need import peak_bytes
-from gossamer.engine.metrics import MOST_PAIRED, Tally, TrainingStopped
+from gossamer.engine.metrics import Tally, TrainingStopped
 from gossamer.engine.simulation import NonFinite, StepReport
 from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.run.folder import RunFolder
 from gossamer.run.machine import arithmetic
+from gossamer.run.metric_rows import MOST_PAIRED
 from gossamer.run.plan import make_plan
 from gossamer.run.settings import Settings
 from gossamer.run.status import ALIVE, RUNNING, StatusFile

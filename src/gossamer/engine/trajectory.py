@@ -107,7 +107,7 @@ def trajectory(
         )
     if segments is not None and sum(segments) != start.shape[1]:
         raise UserError(f"segments {segments} add up to {sum(segments)}, but a row has {start.shape[1]} numbers")
-    if warning := algorithm.check(network):
+    if warning := algorithm.check(network, momentum=momentum):
         warnings.warn(warning, StabilityWarning, stacklevel=2)
     simulation = Simulation(
         algorithm,

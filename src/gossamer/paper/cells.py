@@ -17,9 +17,9 @@ from gossamer.algorithms import algorithm, algorithm_class, parse_algorithm
 from gossamer.algorithms.options import describe_options
 from gossamer.algorithms.p_asgd import Predicting
 from gossamer.errors import UserError
-from gossamer.report.grouping import train_command
-from gossamer.run.settings import Settings, make_settings
-from gossamer.train.presets import preset_values
+from gossamer.run.command_line import train_command
+from gossamer.run.merge_settings import merge_settings
+from gossamer.run.settings import Settings
 
 PROTOCOLS = {
     "paper": "one learning rate for all, the printed criterion, plain SGD with weight decay",
@@ -226,10 +226,9 @@ def make_cell(
 
 def settings_for(scale: Scale, protocol: str, where: Conditions, text: str) -> Settings:
     """Return the settings of one rule, such as 'pc-asgd/theta=pv'; a tuned one still lacks its own rate."""
-    name, options = parse_algorithm(text)
+    name, _ = parse_algorithm(text)
     epochs = scale.epochs_of(where.model)
     values: dict[str, Any] = {
-        **preset_values("paper", name),
         "task": scale.tasks[where.data],
         "model": scale.models[where.model],
         "network": where.network,
@@ -250,7 +249,7 @@ def settings_for(scale: Scale, protocol: str, where: Conditions, text: str) -> S
         values |= {"momentum": 0.0, "weight_decay": 0.0}
         if protocol == "tuned" and takes_server_momentum(name):
             values["server_momentum"] = MOMENTUM
-    return make_settings({**values, **options, "algorithm": name})
+    return merge_settings({**values, "algorithm": text}, "paper")
 
 
 def _delay(name: str, delay: int) -> str:

@@ -204,7 +204,7 @@ def find_sections(results: Iterable[PaperResult], store: Store) -> Sections:
 
 def _sections_of(result: MeasuredResult, scales: Sequence[Rates]) -> list[Section]:
     made = [result.section(rates, protocol) for rates in scales for protocol in result.protocols]
-    for section in made:  # each is told what others have of the same protocol, of several the largest
+    for section in made:  # a cell without runs shows the same cell at another scale, the largest that has it
         for other in reversed(made):
             if other.protocol == section.protocol and other is not section:
                 found = {place: (other.scale.name, outcome) for place, outcome in other.outcomes.items()}

@@ -17,8 +17,8 @@ from typing import Any
 from gossamer.algorithms import algorithm_class
 from gossamer.errors import UserError
 from gossamer.paper.cells import Cell, key_of_identity
-from gossamer.report.runs import mean
 from gossamer.run.folder import to_json
+from gossamer.run.metric_rows import mean
 from gossamer.run.settings import is_stale
 from gossamer.state.checkpoint import tells_of_a_full_disk
 

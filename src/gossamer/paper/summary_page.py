@@ -16,8 +16,8 @@ from gossamer.paper.findings import (
     Section,
     baseline_note,
     check_claims,
+    counted,
     leading,
-    stale_note,
     unfinished_searches,
 )
 from gossamer.paper.paper_result import (
@@ -128,7 +128,7 @@ def _sentences(leads: Sequence[ResultSection], everything: Sequence[ResultSectio
     groups: dict[str, list[str]] = {head: [] for head in HEADS}
     for statement in find_statements(leads):
         groups[statement.head].append(statement.text)
-    told = [f"* **{head}:** {'; '.join(texts)}." for head, texts in groups.items() if texts]
+    told = [f"* **{head}:** {_joined(texts)}." for head, texts in groups.items() if texts]
     if any(text.startswith(READINGS) for text in itertools.chain(*groups.values())):
         told.append(f"* {READINGS_NOTE}" + (f" On small tasks: {', '.join(small)}." if small else ""))
     for scale in {section.scale.name: section.scale for _, section in everything}.values():
@@ -137,9 +137,19 @@ def _sentences(leads: Sequence[ResultSection], everything: Sequence[ResultSectio
         told.append(" ".join([f"* Scale *{scale.name}*: {scale.about}.", *notes]))
     searching = {key for _, section in everything for key in section.searching()}
     before = [outcome for _, section in everything for outcome in section.stale.values()]
-    stale = dict.fromkeys(outcome.cell.settings.algorithm for outcome in before)
-    told += [f"* {sentence}" for sentence in (*unfinished_searches(searching), *stale_note(list(stale)))]
+    told += [f"* {sentence}" for sentence in unfinished_searches(searching)]
+    if stale := {outcome.cell.settings.algorithm for outcome in before}:
+        told.append(f"* {counted(len(stale), 'rule')} changed after the runs. No comparison or picture has those runs.")
     return [*(wrapped(sentence, "  ") for sentence in told), ""] if told else []
+
+
+def _joined(texts: Sequence[str]) -> str:
+    """Return 'A beats B' and 'A beats C' as 'A beats B, C'."""
+    losers: dict[str, list[str]] = {}
+    for text in texts:
+        winner, beats, loser = text.partition(" beats ")
+        losers.setdefault(winner + beats, []).append(loser)
+    return "; ".join(begin + ", ".join(ends) for begin, ends in losers.items())
 
 
 # What the paper says of two algorithms, over all results.

@@ -166,7 +166,7 @@ def _converges(name: str, rows: Sequence[Row]) -> ToyClaim:
 
 
 def _grows_with_delay(name: str, rows: Sequence[Row]) -> ToyClaim:
-    """Look at the mean over a run, most of which is its beginning, and at what is left at its end.
+    """Compare the mean over the whole run and over its last tenth.
 
     Seeds share start and noise between delays, so they are compared one by one: a difference of means on which not all
     seeds agree says nothing.

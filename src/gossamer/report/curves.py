@@ -6,7 +6,8 @@ from typing import Any
 
 from gossamer.report.grouping import RunGroup
 from gossamer.report.read_runs import MetricsRow, RunRecord
-from gossamer.report.runs import QUANTITIES, Curve, LabelledRun, as_list, fold, limits, mean, thinned, tidy, tidy_all
+from gossamer.report.runs import QUANTITIES, Curve, fold, limits, thinned, tidy, tidy_all
+from gossamer.run.metric_rows import LabelledRun, as_list, mean
 
 
 @dataclass(frozen=True)

@@ -3,20 +3,17 @@
 import dataclasses
 import hashlib
 import json
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gossamer.report.read_runs import RunRecord
-from gossamer.report.runs import short
-from gossamer.run.plan import make_network
-from gossamer.run.settings import IGNORED, SETTING_NAMES, Settings
-from gossamer.runtime.launch.launch_settings import ProcessSettings
+from gossamer.run.command_line import repeat_command
+from gossamer.run.metric_rows import short
+from gossamer.run.process_settings import ProcessSettings
+from gossamer.run.settings import SETTING_NAMES, identifying
 from gossamer.tasks import TASKS
-
-_APART = IGNORED["seeds"]
 
 # After the algorithm and its options, these keys are the first to distinguish settings.
 COMMON = ("network", "delay", "loss", "lr", "partition", "task", "model", "momentum", "batch", "epochs")
@@ -39,7 +36,7 @@ def settings_of(runs: Sequence[RunRecord]) -> list[RunGroup]:
     found: dict[str, RunGroup] = {}
     for place, run in enumerate(runs):
         values = configuration(run)
-        key = json.dumps({name: value for name, value in values.items() if name not in _APART}, sort_keys=True)
+        key = json.dumps(identifying(values, "seeds"), sort_keys=True)
         found.setdefault(key, RunGroup(values)).members.append(place)
     settings = list(found.values())
     telling = _telling(settings)
@@ -70,7 +67,7 @@ def _by_content(spec: Any) -> Any:
 
 def _telling(settings: list[RunGroup]) -> list[str]:
     """Return the fewest keys that, with the algorithm, distinguish all settings."""
-    keys = dict.fromkeys(name for setting in settings for name in setting.values)
+    keys = identifying(dict.fromkeys(name for setting in settings for name in setting.values), "seeds")
     options = [name for name in keys if name not in SETTING_NAMES and name not in PROCESS_KEYS]
     chosen: list[str] = []
 
@@ -78,7 +75,7 @@ def _telling(settings: list[RunGroup]) -> list[str]:
         return len({json.dumps([setting.values.get(name) for name in names]) for setting in settings})
 
     for name in dict.fromkeys((*options, *COMMON, *keys)):
-        if name not in _APART and distinct(["algorithm", *chosen, name]) > distinct(["algorithm", *chosen]):
+        if distinct(["algorithm", *chosen, name]) > distinct(["algorithm", *chosen]):
             chosen.append(name)
     return chosen
 
@@ -106,8 +103,10 @@ def text_of(value: Any) -> str:
 def configuration_table(runs: Sequence[RunRecord], settings: Sequence[RunGroup]) -> list[dict[str, Any]]:
     """Return a row for each key: its value in every setting, and whether the values differ."""
     rows = []
-    for name in dict.fromkeys(name for setting in settings for name in setting.values):
-        if name in _APART:  # the seeds: list all values
+    keys = dict.fromkeys(name for setting in settings for name in setting.values)
+    same = identifying(keys, "seeds")
+    for name in keys:
+        if name not in same:  # the seeds: list all values
             held = [list(dict.fromkeys(text_of(runs[k].values.get(name)) for k in s.members)) for s in settings]
             values = [", ".join(each) for each in held]
         else:
@@ -129,38 +128,3 @@ def commands_of(runs: Sequence[RunRecord], setting: RunGroup) -> dict[str, Any]:
         what, command = "", repeat_command(first.settings, first.processes)
     note = f"{what} was made in Python; call gm.simulate there with this configuration" if what else ""
     return {"command": command, "note": note, "other_seeds": seeds}
-
-
-# Part of the command even with their default values.
-_ALWAYS = ("algorithm", "network", "delay", "task", "model", "lr", "epochs", "batch", "seed")
-
-
-def train_command(values: Mapping[str, Any]) -> str:
-    """Return `gossamer train` with a flag for each value."""
-    words = ["gossamer", "train"]
-    for name, value in values.items():
-        flag = name.replace("_", "-")
-        words += [f"--{'' if value else 'no-'}{flag}"] if isinstance(value, bool) else [f"--{flag}", str(value)]
-    return shlex.join(words)
-
-
-def repeat_command(settings: Settings, processes: ProcessSettings | None = None) -> str:
-    """Return the command that repeats a run: the main settings, and all others that differ from the defaults."""
-    if settings.clusters is not None and _has_clusters_of_its_own(settings):
-        settings = dataclasses.replace(settings, clusters=None)
-    values = {name: getattr(settings, name) for name in (*_ALWAYS, *SETTING_NAMES)}
-    told = {
-        name: value
-        for name, value in values.items()
-        if value is not None and (name in _ALWAYS or value != getattr(Settings, name))
-    }
-    how = vars(processes) if processes is not None else {}
-    changed = {
-        name: value for name, value in how.items() if value != getattr(ProcessSettings, name) and name != "record"
-    }
-    return train_command({**told, **settings.changed_options(), **changed})
-
-
-def _has_clusters_of_its_own(settings: Settings) -> bool:
-    plain = dataclasses.replace(settings, clusters=None)
-    return make_network(plain).clusters == make_network(settings).clusters

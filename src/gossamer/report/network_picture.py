@@ -3,13 +3,13 @@
 import math
 from dataclasses import dataclass
 from html import escape
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from gossamer.network.delay import Scaled
 from gossamer.network.network import Network
+from gossamer.run.metric_rows import short
 from gossamer.shapes import Bool, Tensor
 
 Points = NDArray[np.float64]  # [n, 2]; neighbouring agents are about 1 apart
@@ -87,12 +87,6 @@ def network_title(network: Network) -> str:
     if 1 < len(sizes) < network.num_agents:
         agents += f", clusters {'+'.join(sizes)}" if len(sizes) < 7 else f", {len(sizes)} clusters"
     return f"{short(network.spec)}: {agents}"
-
-
-def short(text: str) -> str:
-    """Remove the folders from a specification that names a file."""
-    kind, colon, rest = text.partition(":")
-    return f"{kind}{colon}{Path(rest).name}" if "/" in rest else text
 
 
 def _without_clusters(network: Network) -> Points:

@@ -9,8 +9,9 @@ from gossamer.report.grouping import RunGroup, commands_of, configuration_table,
 from gossamer.report.network_picture import network_title
 from gossamer.report.network_view import drawings_of, latest_ages, mean_ages
 from gossamer.report.read_runs import MetricsRow, RunRecord
-from gossamer.report.runs import ORDERLY, QUANTITIES, as_list, mean, short, thinned, tidy, tidy_all
+from gossamer.report.runs import QUANTITIES, thinned, tidy, tidy_all
 from gossamer.report.style import COLOURS, DASHES, FILLS, MARKERS
+from gossamer.run.metric_rows import ORDERLY, as_list, mean, short
 from gossamer.version import __version__
 
 # Curves of single agents keep at most this many rows, and fewer with many agents or runs.

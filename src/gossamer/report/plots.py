@@ -20,17 +20,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 from gossamer.errors import UserError, unknown_name
 from gossamer.network import Network
 from gossamer.report.network_picture import NetworkLayout, late_label, late_links, lay_out, network_title
-from gossamer.report.runs import (
-    QUANTITIES,
-    Curve,
-    LabelledRun,
-    check_drawable,
-    conditions,
-    fold,
-    has_predict,
-    labels_of,
-    limits,
-)
+from gossamer.report.runs import QUANTITIES, Curve, check_drawable, fold, has_predict, limits
 from gossamer.report.style import (
     COLOURS,
     DASHES,
@@ -45,6 +35,7 @@ from gossamer.report.style import (
     save_picture,
     styled,
 )
+from gossamer.run.metric_rows import LabelledRun, conditions, labels_of
 from gossamer.shapes import Bool, Tensor
 
 

@@ -13,9 +13,9 @@ from typing import Any
 from gossamer.errors import UserError
 from gossamer.network import Network, Scaled
 from gossamer.run.plan import NETWORK_SETTINGS, make_network
+from gossamer.run.process_settings import ProcessSettings, read_processes
 from gossamer.run.settings import Settings, make_settings, read_settings
 from gossamer.run.status import RUNNING, read_status
-from gossamer.runtime.launch.launch_settings import ProcessSettings, read_processes
 
 RUN_FILES = ("config.toml", "metrics.jsonl", "summary.json")
 DEPTH = 3  # levels of folders to search: compare writes OUT/runs/NAME

@@ -1,7 +1,7 @@
-"""Runs as data: what a report needs of each, the seeds of one label folded into one curve, and numbers as JSON."""
+"""What a report draws of runs: the seeds of one label folded into one curve, axes, and numbers as JSON."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,25 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gossamer.errors import UserError
-from gossamer.report.network_picture import short as short
-
-# A run with any other status ended because a loss was not finite.
-ORDERLY = ("finished", "interrupted", "time limit")
-
-
-@dataclass(frozen=True)
-class LabelledRun:
-    """One training run: the label that its seeds share, and the result of `simulate`."""
-
-    label: str
-    seed: int
-    summary: Mapping[str, Any]
-    history: list[dict[str, Any]]  # one row per evaluation
-
-    @property
-    def diverged(self) -> bool:
-        """Whether the run ended early because a loss was not finite."""
-        return self.summary.get("status", "finished") not in ORDERLY
+from gossamer.run.metric_rows import LabelledRun, agent_mean, as_list, labels_of
 
 
 @dataclass(frozen=True)
@@ -67,11 +49,6 @@ class Curve:
     ends: tuple[tuple[int, float], ...]  # the last step and value of each seed that diverged
 
 
-def labels_of(runs: Sequence[LabelledRun]) -> list[str]:
-    """Return the labels in order of first appearance."""
-    return list(dict.fromkeys(run.label for run in runs))
-
-
 def fold(runs: Sequence[LabelledRun], name: str) -> list[Curve]:
     """Return a curve of this quantity for each label, without the steps at which no seed has a value."""
     return [
@@ -109,25 +86,6 @@ def _series(run: LabelledRun, name: str) -> dict[int, float]:
     return points
 
 
-def agent_mean(values: Sequence[float | int | None] | None, *, skip_none: bool = False) -> float:
-    """Return the mean over agents, or NaN if one value is not finite.
-
-    In a history read from a file None means not finite. With `skip_none` it means that the agent had nothing to
-    measure, and the mean is over the others.
-    """
-    values = values or ()
-    known = [value for value in values if value is not None]
-    missing = len(known) < len(values) and not skip_none
-    if not known or missing or not all(map(math.isfinite, known)):
-        return math.nan
-    return math.fsum(known) / len(known)
-
-
-def accuracy_curve(run: LabelledRun) -> list[float]:
-    """Return the mean accuracy of the agents at each evaluation."""
-    return [agent_mean(row["accuracy"]) for row in run.history]
-
-
 def limits(name: str, curves: Sequence[Curve]) -> tuple[float, float]:
     """Return limits of the y axis that show most curves, even if one is far away."""
     if name == "predict":
@@ -163,18 +121,6 @@ def check_drawable(runs: Sequence[LabelledRun]) -> None:
             raise UserError(f"run '{run.label}' with seed {run.seed} has an empty history; train it first")
 
 
-def conditions(runs: Sequence[LabelledRun]) -> list[str]:
-    """Return short lines on what the runs have in common."""
-    lines = []
-    for form, keys in (("{} with {}", ("task", "model")), ("{}, delay {}", ("network", "delay"))):
-        values = [{str(run.summary.get(key)) for run in runs} for key in keys]
-        if all(len(value) == 1 and value != {"None"} for value in values):
-            lines.append(form.format(*(short(value.pop()) for value in values)))
-    seeds = max(len({run.seed for run in runs if run.label == label}) for label in labels_of(runs))
-    lines.append("1 seed" if seeds == 1 else f"mean and range of {seeds} seeds")
-    return lines
-
-
 DIGITS = 6  # of a number on the page: more than a screen shows, a third of the bytes
 
 
@@ -196,14 +142,3 @@ def thinned(count: int, most: int) -> list[int]:
     """Return about `most` evenly spaced indices below `count`, always with the last one."""
     stride = max(1, -(-count // most))
     return [place for place in range(count) if place % stride == 0 or place == count - 1]
-
-
-def as_list(value: Any) -> list[Any]:
-    """Return the value of a row as a list: one per agent, or one for all agents."""
-    return list(value) if isinstance(value, list | tuple) else [] if value is None else [value]
-
-
-def mean(values: Iterable[Any]) -> float | None:
-    """Return the mean of the finite numbers, or None if there are none."""
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    return math.fsum(known) / len(known) if known else None

@@ -7,8 +7,9 @@ from gossamer.algorithms import Algorithm
 from gossamer.network import Network
 from gossamer.report.style import COLOURS, DPI, GREY, styled
 from gossamer.state.local import LocalOptimizer
-from gossamer.theory.linear import PLAIN, linearise
-from gossamer.theory.stability import Stability, spectral_radius
+from gossamer.theory.linear import PLAIN, over_rates
+from gossamer.theory.spectrum import spectral_radius
+from gossamer.theory.stability import Stability
 
 POINTS = 60
 
@@ -25,9 +26,8 @@ def draw_radius(
     """Draw the spectral radius from 1/100 of the smaller to twice the larger of limit and rate."""
     limit = found.largest_stable_lr if found.largest_stable_lr and np.isfinite(found.largest_stable_lr) else lr
     rates = np.sort([*np.geomspace(min(limit, lr) / 100, 2 * max(limit, lr), POINTS), lr])
-    radii = [
-        spectral_radius(linearise(algorithm, network, float(rate), curvature, local, check=False)) for rate in rates
-    ]
+    at_rate = over_rates(algorithm, network, curvature, local)
+    radii = [spectral_radius(at_rate(float(rate))) for rate in rates]
     figure = Figure(figsize=(8, 4.6), dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
     axes.plot(rates, radii, color=COLOURS[0])

@@ -38,6 +38,17 @@ def kept_memory() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Within the context, use one thread: on small matrices several mostly wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+@contextlib.contextmanager
 def arithmetic(settings: Settings) -> Iterator[None]:
     """Within the context, use the settings' threads and precision: the results of a run depend on them."""
     cudnn = torch.backends.cudnn

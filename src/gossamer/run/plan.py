@@ -10,6 +10,7 @@ import torch
 from gossamer.algorithms import Algorithm
 from gossamer.algorithms import algorithm as make_algorithm
 from gossamer.data import partition
+from gossamer.data.device_batches import DeviceBatches
 from gossamer.errors import StabilityWarning, UserError
 from gossamer.network import Network, Scaled, broadcast
 from gossamer.network import network as network_of
@@ -86,9 +87,24 @@ def _fitted(plan: Plan) -> Plan:
     if network.clusters is None:
         found = broadcast(network, settings.seed)
         network, tau = network.with_clusters(found.clusters), found.tau
-    if warning := algorithm.check(network):
+    if warning := algorithm.check(network, momentum=settings.momentum):
         warnings.warn(warning, StabilityWarning, stacklevel=4)
     return dataclasses.replace(plan, network=network, tau=tau)
+
+
+def batches_of(settings: Settings, task: Task, shards: list[Tensor], purpose: str, dtype: torch.dtype) -> DeviceBatches:
+    """Return the agents' mini-batches; each purpose has its own order of the examples."""
+    return DeviceBatches(
+        task.train,
+        task.inputs,
+        shards,
+        settings.batch,
+        settings.seed,
+        settings.device,
+        dtype,
+        augment=settings.augment == "crop-flip",
+        purpose=purpose,
+    )
 
 
 def make_network(settings: Settings) -> Network:

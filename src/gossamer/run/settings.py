@@ -19,14 +19,16 @@ from gossamer.errors import UserError, unknown_name
 LARGEST_LR = 1e38  # a larger value does not fit into float32
 DEFAULT_DELAY = "20"  # as in the paper
 
-Purpose = Literal["checkpoint", "rate", "experiment", "seeds"]
+Purpose = Literal["checkpoint", "rate", "trials", "experiment", "seeds"]
 _NOTED = ("plugin", "log")  # saved in config.toml, without effect on any result
 _MACHINE = ("data_dir", "device", "precision", "threads", "execution", "compile", "deterministic")
 _EVALUATION = ("eval_every", "checkpoint_every")
+_SEARCHED = ("algorithm", "options", "lr", "seed", "history", *_EVALUATION, *_MACHINE, *_NOTED)
 # The settings that may differ between two runs that count as the same. `Settings.identity` says why.
 IGNORED: dict[Purpose, tuple[str, ...]] = {
     "checkpoint": ("network", "clusters", "delay", *_NOTED),
-    "rate": ("algorithm", "options", "lr", "seed", "validation", "history", *_EVALUATION, *_MACHINE, *_NOTED),
+    "rate": ("validation", *_SEARCHED),
+    "trials": _SEARCHED,
     "experiment": ("options", "seed", *_EVALUATION, *_MACHINE, *_NOTED),
     "seeds": ("seed", "execution", "data_dir"),
 }
@@ -44,7 +46,7 @@ class Settings:
     task: str = option("digits", "data set: digits, cifar10, cifar100, mnist, fashion-mnist, synthetic, text:FILE")
     model: str = option("mlp", "model: mlp:64,32, linear, cnn, preresnet:110, densenet:100, transformer, …")
     data_dir: str | None = option(None, "folder of the data sets (default $GOSSAMER_DATA, or else the user cache)")
-    augment: str = option("auto", "crop and flip images: auto does so for CIFAR", choices=("auto", "none", "crop-flip"))
+    augment: str = option("auto", "crop and flip images; auto: CIFAR only", choices=("auto", "none", "crop-flip"))
     network: str = option("paper-1", "graph of the agents: paper-1, clusters:3,5, ring:8, torus:4x4, file:net.json, …")
     clusters: str | None = option(None, "reliable clusters: sizes '3,5' or members '0,1,2/3,4'")
     delay: str | None = option(
@@ -60,15 +62,15 @@ class Settings:
     reliable_delay: int = option(0, "delay of messages inside a cluster, in steps")
     startup: str = option(
         "wait",
-        "a late neighbour before its first message arrives: ignore it (wait), use its step-0 message at age t (min) or "
-        "at age tau (full)",
+        "what a late neighbour counts as before its first message arrives: nothing (wait), its step-0 message at age t "
+        "(min) or at age tau (full)",
         choices=("wait", "min", "full"),
     )
     algorithm: str = option("pc-asgd", "update rule; `gossamer algorithms` lists all")
     lr: float = option(0.1, "learning rate")
     epochs: int = option(50, "number of epochs")
     epoch_unit: str = option(
-        "shard", "an epoch is one pass over each agent's shard, or over all data", choices=("shard", "global")
+        "shard", "an epoch is one pass over each agent's shard, or over all data (global)", choices=("shard", "global")
     )
     batch: int = option(16, "mini-batch size of each agent")
     momentum: float = option(0.0, "momentum of the local SGD")
@@ -92,7 +94,7 @@ class Settings:
     )
     execution: str = option(
         "auto",
-        "how N models run: stacked into one, torch.func.vmap or a loop; auto uses stacked on a GPU, and on a CPU the "
+        "how N models run: stacked into one, torch.func.vmap or a loop; auto: stacked on a GPU, and on a CPU the "
         "fastest of a short measurement",
         choices=("auto", "stacked", "vmap", "loop"),
     )
@@ -115,7 +117,9 @@ class Settings:
         "so pass only code you trust",
     )
     log: str | None = option(None, "also log the metrics to these, comma-separated: csv, tensorboard, wandb")
-    threads: int = option(1, "CPU threads; more help only for large models on idle cores, and change the last digits")
+    threads: int = option(
+        1, "CPU threads; more than 1 helps only large models on idle cores, and changes the last digits"
+    )
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of the algorithm
 
     def __post_init__(self) -> None:
@@ -147,24 +151,24 @@ class Settings:
         | `rate`       | does this learning rate apply?            | the algorithm and its options, which are the    |
         |              |                                           | key of the rate; lr, which is searched; seed,   |
         |              |                                           | validation, machine, evaluation, history        |
+        | `trials`     | may this search continue that file?       | as `rate`, but not validation                   |
         | `experiment` | do these runs fill the same cell?         | seed, machine, evaluation                       |
         | `seeds`      | do these runs differ only by their seed?  | seed; execution, which `auto` chooses anew for  |
         |              |                                           | each run; data_dir                              |
 
         Machine: data_dir, device, precision, threads, execution, compile, deterministic. Evaluation: eval_every,
-        checkpoint_every. All but `seeds` also ignore plugin and log. `rate` and `experiment` fill in the default
-        delay. `experiment` leaves out every value that equals its default, except those in `_SUBJECT`: so a new setting
-        does not change the keys of existing runs, as long as its default changes nothing. An option
+        checkpoint_every. All but `seeds` also ignore plugin and log. All but `checkpoint` and `seeds` fill in the
+        default delay. `experiment` leaves out every value that equals its default, except those in `_SUBJECT`: so a new
+        setting does not change the keys of existing runs, as long as its default changes nothing. An option
         whose default has changed is left out at its *former* default, so that stored runs keep their keys
         (`stored_settings` reads them). `checkpoint` always has such an option.
         A rule whose numbers have changed has a revision above 1, which is part of `checkpoint` and `experiment`:
         results of its former self no longer match.
         """
-        names = (*SETTING_NAMES, "options")
-        values = {name: getattr(self, name) for name in names if name not in IGNORED[purpose]}
+        values = identifying({name: getattr(self, name) for name in (*SETTING_NAMES, "options")}, purpose)
         if purpose == "checkpoint":
             values["options"] = self._options_of_checkpoints()
-        if purpose in ("rate", "experiment"):
+        if purpose in ("rate", "trials", "experiment"):
             values["delay"] = self.delay_or_default
         if purpose == "experiment":
             values["algorithm"] = algorithm_class(self.algorithm).name
@@ -212,6 +216,11 @@ class Settings:
             *(f"{name} = {_toml_value(value)}" for name, value in self.options.items()),
         ]
         return "\n".join(lines) + "\n"
+
+
+def identifying(values: Mapping[str, Any], purpose: Purpose) -> dict[str, Any]:
+    """Return the values without those that may differ for this purpose."""
+    return {name: value for name, value in values.items() if name not in IGNORED[purpose]}
 
 
 def is_stale(identity: Mapping[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.run.machine import is_alive
 from gossamer.runtime.age_trace import AgeRecord
-from gossamer.runtime.cluster_discovery import ClusterObserver
+from gossamer.runtime.book.cluster_discovery import ClusterObserver
 from gossamer.runtime.connect import Connection, connect
 from gossamer.runtime.environment import Run, read_environment
 from gossamer.runtime.transport.base import Transport

@@ -156,7 +156,8 @@ class Cast(Codec):
 class _CastEncoder(Encoder):
     def encode(self, vector: Float[Tensor, " d"]) -> list[Tensor]:
         """Shortcut: for a small model the general path dominates the time."""
-        sent = vector.to(self.sections[0][1])
+        dtype = self.sections[0][1]
+        sent = vector if vector.dtype == dtype else vector.to(dtype)
         return [sent] if sent.nbytes == self.length else super().encode(vector)
 
     def _make(self, vector: Float[Tensor, " d"]) -> tuple[Tensor, ...]:

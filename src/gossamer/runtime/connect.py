@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gossamer.network import Network
-from gossamer.runtime.addresses import split_endpoint
+from gossamer.runtime.book.addresses import split_endpoint
+from gossamer.runtime.book.keys import read_key
 from gossamer.runtime.environment import Run
-from gossamer.runtime.keys import read_key
 from gossamer.runtime.transport.auto_transport import AutoTransport
 from gossamer.runtime.transport.base import Transport
 from gossamer.runtime.transport.fault_spec import parse_faults
@@ -17,7 +17,7 @@ from gossamer.runtime.transport.faults import FaultyTransport
 from gossamer.runtime.transport.shared_memory import SharedMemory
 
 if TYPE_CHECKING:
-    from gossamer.runtime.book import Book, BookServer
+    from gossamer.runtime.book.address_book import Book, BookServer
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def connect(run: Run, network: Network, incarnation: int) -> Connection:
 
 def _open_book(run: Run, key: bytes | None) -> "tuple[Book, BookServer | None]":
     """Connect to the address book, which agent 0 serves where no launcher does."""
-    from gossamer.runtime.book import Book, serve_book
+    from gossamer.runtime.book.address_book import Book, serve_book
 
     assert run.book is not None
     server = serve_book(run.address, split_endpoint(run.book)[1], key) if run.serves_book else None

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.algorithms.options import option, read_options
-from gossamer.errors import UserError, unknown_name
+from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.network import network as make_network
 from gossamer.network.network import CLIP_WEIGHTS, STARTUPS
-from gossamer.runtime.addresses import is_loopback, split_endpoint
+from gossamer.run.process_settings import LinkSettings
+from gossamer.runtime.book.addresses import is_loopback, split_endpoint
 from gossamer.runtime.message import MOST_AGENTS
 from gossamer.runtime.schedulers import (
     LOOPBACK,
@@ -35,11 +36,11 @@ PREFIX = "GOSSAMER_"
 RUN_ID = re.compile(r"[a-z0-9-]{1,40}")
 SHARED_MEMORY = Path("/dev/shm")
 _ALWAYS = ("rank", "agents", "run")  # written even where they equal the default
-_AT_LEAST = {"rank": 0, "seed": 0, "tolerance": 0, "max_age": 1, "restarts": 0, "launcher": 0}
+_AT_LEAST = {"rank": 0, "seed": 0, "restarts": 0, "launcher": 0}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class Run(LinkSettings):
     """One agent's view of a run. Each field but the last is the variable GOSSAMER_… of the same name."""
 
     rank: int = option(0, "number of this agent, from 0")
@@ -53,26 +54,13 @@ class Run:
     lazy: bool = option(False, "use (I + W) / 2")
     clip_weights: str = option("rebuilt", "weights of the clipping step", choices=CLIP_WEIGHTS)
     startup: str = option("wait", "weight of a late neighbour until its first message arrives", choices=STARTUPS)
-    seed: int = option(0, "random seed of start, data order, added delays and draws")
+    seed: int = option(0, "random seed of initial parameters, data order, added delays and random choices")
     algorithm: str = option("pc-asgd", "update rule with its options, such as pc-asgd/theta=pv")
     book: str | None = option(None, "address book of the run: host:port")
     key_file: str | None = option(None, "file with the run's key; required when other machines can reach the agents")
     address: str = option(LOOPBACK, "address of this machine that agents listen on")
     host: str = option("", "host name; agents with the same one share memory (default: from the machine)")
-    transport: str = option(
-        "auto",
-        "transport of messages; auto: shared memory on one host, sockets between hosts",
-        choices=("auto", "shared", "sockets"),
-    )
-    compress: str = option("none", "compression of messages: none, bf16, int8, topk:0.01")
-    faults: str | None = option(None, "faults to inject into the links, for tests")
-    deadline: float | str = option(
-        "auto", "seconds of silence after which a neighbour counts as dead; auto: 20 usual intervals"
-    )
-    tolerance: int = option(1, "largest age in steps that counts as current")
     meet: float = option(20.0, "seconds to wait for the neighbours before the first step")
-    lockstep: bool = option(False, "wait for every neighbour at every step; makes a run reproducible")
-    max_age: int = option(64, "number of own past states to keep; older messages are clipped")
     folder: str | None = option(None, "folder of the run")
     record: bool = option(False, "write the age of every message as a trace to replay")
     restarts: int = option(0, "number of restarts of this agent")
@@ -81,6 +69,7 @@ class Run:
 
     def __post_init__(self) -> None:
         """Fill in dependent fields, and check ranges."""
+        super().__post_init__()
         if not 1 <= self.agents <= MOST_AGENTS:
             raise UserError(f"agents must lie between 1 and {MOST_AGENTS}, got {self.agents}")
         if not self.network:
@@ -97,16 +86,8 @@ class Run:
             raise UserError(
                 f"run '{self.run}' must be 1 to 40 small letters, digits and dashes; try {to_run_id(self.run)}"
             )
-        if isinstance(self.deadline, int):
-            object.__setattr__(self, "deadline", float(self.deadline))
-        if self.deadline != "auto" and not (isinstance(self.deadline, float) and 0 < self.deadline < math.inf):
-            raise UserError(f"deadline must be auto or seconds above 0, got '{self.deadline}'; use for example 10")
         if not 0 <= self.meet < math.inf:
             raise UserError(f"meet must be 0 seconds or more, got {self.meet:g}; use for example 20")
-        for field in dataclasses.fields(self):
-            choices = field.metadata.get("choices")
-            if choices and getattr(self, field.name) not in choices:
-                raise unknown_name(field.name, getattr(self, field.name), choices)
         if self.book is not None:
             split_endpoint(self.book)
         if not is_loopback(self.address) and self.key_file is None:

@@ -86,7 +86,7 @@ class InboxMaker:
         oldest: int,
         plain: bool,
     ) -> None:
-        """`tolerance` is the largest age that counts as current, `oldest` the depth of the own past."""
+        """`tolerance` is the largest age that counts as current, `oldest` the number of own past states kept."""
         self.algorithm, self.place, self.received, self.past = algorithm, place, received, past
         self.tolerance, self.oldest = tolerance, oldest
         self.heard: frozenset[int] = frozenset()  # senders of current messages at the last step
@@ -129,7 +129,7 @@ class InboxMaker:
         return inbox, self._weights(reliable, late, self._links_elsewhere())
 
     def _forget(self, ages: list[int]) -> list[int]:
-        """Forget messages older than the own past, except totals."""
+        """Forget messages older than the own past states that are kept, except totals."""
         if self.algorithm.totals:
             return [min(age, self.oldest) for age in ages]
         return [age if age <= self.oldest else NOTHING for age in ages]

@@ -41,12 +41,13 @@ class Node:
         *,
         segments: tuple[int, ...],
         plain: bool,
+        momentum: float = 0.0,
         share: float = 1.0,
     ) -> None:
         network = agent.network.without_delay() if algorithm.waits else agent.network
         self.agent, self.algorithm, self.network, self.segments = agent, algorithm, network, segments
         check_rule(algorithm, network, plain=plain)
-        if (warning := algorithm.check(network)) and network.num_agents > 1:
+        if (warning := algorithm.check(network, momentum=momentum)) and network.num_agents > 1:
             warnings.warn(warning, StabilityWarning, stacklevel=3)
         self.senders = network.links[agent.rank].nonzero()[:, 0].tolist()
         self.place = Place(
@@ -120,10 +121,23 @@ class Node:
         lr: float,
         evaluate: Evaluate | None = None,
         momentum: float = 0.0,
+        nesterov: bool = False,
     ) -> StepResult:
         """Take one step from x along the direction v, with the neighbours' messages."""
-        t, kept = self.t, self.state
-        own = Own(x, g, v, lr, t, self.segments, evaluate=evaluate, place=self.place, state=kept, momentum=momentum)
+        t = self.t
+        own = Own(
+            x,
+            g,
+            v,
+            lr,
+            t,
+            self.segments,
+            evaluate=evaluate,
+            place=self.place,
+            state=self.state,
+            momentum=momentum,
+            nesterov=nesterov,
+        )
         sent = self.algorithm.send(own)
         vectors = {"x": x, "g": g, "v": v, **sent}
         now = time.monotonic_ns()

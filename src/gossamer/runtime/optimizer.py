@@ -87,6 +87,7 @@ class Decentralized(_Light):
             self._flat.gather(self._x),
             segments=self._flat.segments,
             plain=self._plain,
+            momentum=self._momentum,
             share=share,
         )
         self.agent.on_close(self.node.close)
@@ -102,6 +103,10 @@ class Decentralized(_Light):
         """Say whether the direction is the gradient, and stays so: one rate for all, no momentum and no decay."""
         groups = self.param_groups
         return len(groups) == 1 and not (groups[0]["momentum"] or groups[0]["weight_decay"])
+
+    @property
+    def _momentum(self) -> float:
+        return max(float(group["momentum"]) for group in self.param_groups)
 
     @property
     def steps_done(self) -> int:
@@ -123,8 +128,9 @@ class Decentralized(_Light):
         evaluate.check(self.algorithm)
         x, g = self._flat.gather(self._x), self._gradients()
         lr = max(float(group["lr"]) for group in self.param_groups)
-        momentum = max(float(group["momentum"]) for group in self.param_groups)
-        done = self.node.step(x, g, self._directions(x, g, lr), lr, evaluate, momentum)
+        momentum = self._momentum
+        nesterov = any(group["nesterov"] for group in self.param_groups)
+        done = self.node.step(x, g, self._directions(x, g, lr), lr, evaluate, momentum, nesterov)
         self._flat.scatter(done.x)
         self.last = done
         self.agent.note(done, self.node.t, None if loss is None else float(torch.as_tensor(loss).detach()))

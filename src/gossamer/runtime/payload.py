@@ -71,7 +71,10 @@ class PayloadWriter:
         """Return contiguous tensors on the CPU."""
         pieces: list[Tensor] = []
         for part in self.layout.parts:
-            pieces += self._encoders[part.name].encode(vectors[part.name].reshape(-1).to(part.dtype))
+            vector = vectors[part.name].reshape(-1)
+            if vector.dtype != part.dtype:  # small models notice the time of a `to` without effect
+                vector = vector.to(part.dtype)
+            pieces += self._encoders[part.name].encode(vector)
         return pieces
 
 

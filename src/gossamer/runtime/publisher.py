@@ -36,8 +36,9 @@ class Publisher:
         A message that is not finite, in any part, is held back: an agent that has diverged looks dead to its
         neighbours, and harms none of them.
         """
-        total = sum(vectors[part.name].sum().double() for part in self._layout.parts)  # one synchronisation with a GPU
-        if not math.isfinite(float(total)):
+        sums = [vectors[part.name].sum() for part in self._layout.parts]
+        total = sums[0] if len(sums) == 1 else sum(one.double() for one in sums)  # one synchronisation with a GPU
+        if not math.isfinite(total):
             self._transport.counts["not finite"] += 1
             return 0
         stamp = Stamp(self._rank, self._incarnation, step, time, self._layout.number, heard)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 
 from gossamer.network import NOTHING
-from gossamer.runtime.message import Malformed
+from gossamer.runtime.message import Malformed, Stamp
 from gossamer.runtime.payload import PayloadLayout, PayloadReader
 from gossamer.runtime.transport.base import Letter, Transport
 from gossamer.shapes import Float, Tensor
@@ -42,6 +42,8 @@ class StepClock:
         if not self._steps:
             return 0
         newest = self._steps[-1][1]
+        if len(self._steps) > 1 and self._steps[-2][0] < time:  # the usual case, without the search
+            return 0
         place = bisect.bisect_left(self._steps, (time, -1))
         age = 0 if place == len(self._steps) else newest - self._steps[place][1]
         return age if age < self._depth else None
@@ -112,32 +114,33 @@ class ReceivedMessages:
         """Take every neighbour's newest message; return the ages."""
         ages, new = [], []
         for place, (peer, known) in enumerate(self._peers.items()):
-            before = known.order
-            self._look(transport, peer, known)
-            fresh = known.order != before
+            fresh = self._look(transport, peer, known)
             if fresh and self._landing is not self.messages:
                 for name, rows in self.messages.items():
                     rows[place].copy_(self._landing[name][place], non_blocking=True)
-            ages.append(self._age(transport, peer, known, clock))
-            new.append(fresh and ages[-1] != NOTHING)
+            age = self._age(transport, peer, known, clock)
+            ages.append(age)
+            new.append(fresh and age != NOTHING)
         return HeldAges(ages, new)
 
-    def _look(self, transport: Transport, peer: int, known: _Neighbour) -> None:
-        """Take the newest message, unless it is held already or malformed."""
+    def _look(self, transport: Transport, peer: int, known: _Neighbour) -> bool:
+        """Take the newest message, unless it is held already or malformed; say whether the rows have changed."""
+        held, layout = known.order, self._layout
         for _ in range(TRIES):
             letter = transport.latest(peer)
             known.shown = letter is not None
             if letter is None:
-                return
-            known.age = letter.age
-            if letter.stamp.order == known.order:
-                return
-            if letter.stamp.layout != self._layout.number or letter.payload.numel() != self._layout.length:
+                break
+            known.age, stamp = letter.age, letter.stamp
+            if stamp.order == known.order:
+                break
+            if stamp.layout != layout.number or letter.payload.numel() != layout.length:
                 transport.counts["malformed"] += 1
-                return
+                break
             if self._read(transport, known, letter):
-                self._note(known, letter)
-                return
+                self._note(known, stamp)
+                break
+        return known.order != held
 
     def _read(self, transport: Transport, known: _Neighbour, letter: Letter) -> bool:
         """Decode a message into its rows; say whether it was whole."""
@@ -158,8 +161,8 @@ class ReceivedMessages:
         known.order = (-1, -1)  # the rows are mixed: nothing is held until a message was read whole
         return False
 
-    def _note(self, known: _Neighbour, letter: Letter) -> None:
-        stamp, now = letter.stamp, time.monotonic()
+    def _note(self, known: _Neighbour, stamp: Stamp) -> None:
+        now = time.monotonic()
         if known.order != (-1, -1):
             share = 0.1
             known.interval += share * (now - known.news - known.interval) if known.interval else now - known.news

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gossamer.errors import UserError, read_whole
-from gossamer.runtime.addresses import join_endpoint
+from gossamer.runtime.book.addresses import join_endpoint
 
 LOOPBACK = "127.0.0.1"
 LAST_PORT = 65_535

@@ -8,12 +8,13 @@ a few draws, slightly too large; F* = 0 makes mu too small and the first gap too
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 
 from gossamer.algorithms import Algorithm, algorithm_class
 from gossamer.algorithms.p_asgd import Predicting
-from gossamer.algorithms.theta import ByAge
+from gossamer.algorithms.theta import ByAge, Hindsight
 from gossamer.errors import UserError
 from gossamer.network import Arrivals, Fixed, Network, PerLink, check_assumption_2
 from gossamer.shapes import Float, Tensor
@@ -190,21 +191,18 @@ def theta_range(
     if policy is None:
         return 0.0, 1.0  # the criterion may choose either at any step
     if isinstance(policy, ByAge):
-        predictor = str(getattr(algorithm, "predictor", "gradient"))
-        return (0.0, 1.0) if network is None else _by_age(policy, network, momentum, predictor)
+        shape = {name: getattr(algorithm, name) for name in ("predictor", "lag")}
+        return (0.0, 1.0) if network is None else _by_age(policy, network, momentum=momentum, **shape)
     chances = torch.tensor([0.0, ALMOST_ONE], dtype=torch.float64)
     values = torch.stack([policy.at(t, chances) for t in (*range(min(steps, LONG)), *(FAR if steps >= LONG else ()))])
     low, high = (round(float(value), 12) for value in (values.min(), values.max()))
     return low, high
 
 
-def _by_age(policy: ByAge, network: Network, momentum: float, predictor: str) -> tuple[float, float]:
+def _by_age(policy: ByAge, network: Network, **setting: Any) -> tuple[float, float]:
     ages = ages_held(network)
-    values = [
-        policy.at(age, radius=network.late_radius, momentum=momentum, predictor=predictor)
-        for age in (ages or [network.delay.largest])
-    ]
-    return 0.0 if policy.by_hindsight else min(values), max(values)
+    values = [policy.at(age, radius=network.late_radius, **setting) for age in (ages or [network.delay.largest])]
+    return min(values) if policy.by_hindsight is Hindsight.NONE else 0.0, max(values)
 
 
 def ages_held(network: Network) -> list[int]:

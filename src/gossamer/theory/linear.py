@@ -6,12 +6,14 @@ local optimiser keep. The simulator measures the matrices: it gets a past in whi
 own, and takes one step. No formula is copied here, so your own rules are analysed too.
 """
 
+import functools
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
 from gossamer.algorithms import Algorithm
-from gossamer.algorithms.theta import ByAge
+from gossamer.algorithms.theta import ByAge, Hindsight
 from gossamer.engine.simulation import Simulation
 from gossamer.engine.trajectory import FunctionSource
 from gossamer.errors import UserError
@@ -24,6 +26,7 @@ from gossamer.theory.estimate import theta_range
 SMALL = 1e-5  # size of tau gradients: g * g is then 1e-10 of g, so curvature estimates vanish
 TOLERANCE = 1e-6
 TRIALS, COLUMNS = 6, 3
+BETWEEN, OUTSIDE = (1 / 16, 2.0), (1e-6, 0.5, 16.0)  # rates times curvature: measured for a line, and to check it
 PLAIN = LocalOptimizer()
 
 Past = list[dict[str, Float[Tensor, "n columns"]]]  # the kept vectors at each step, oldest first
@@ -35,7 +38,7 @@ class LinearUpdate:
 
     matrices: dict[int, Float[Tensor, "m m"]]  # by age
     num_agents: int
-    starts: Float[Tensor, "k n"] | None = None  # for rules that keep vectors: stacked pasts at the start of runs
+    starts: Callable[[], Float[Tensor, "k n"]] | None = None  # for rules that keep vectors: the first stacked pasts
 
     @property
     def size(self) -> int:
@@ -63,20 +66,42 @@ def linearise(
     """
     if not curvature > 0:
         raise UserError(f"curvature must lie above 0, got {curvature}; use the largest one of your loss, such as 10")
-    probe = _Probe(algorithm, network, lr, curvature, local)
-    update = probe.read_off()
+    probe = _Probe(algorithm, network, curvature, local)
+    update = probe.read_off(lr)
     if check:
-        probe.check(update)
+        probe.check(update, lr)
     return update
+
+
+def over_rates(
+    algorithm: Algorithm, network: Network, curvature: float, local: LocalOptimizer = PLAIN
+) -> Callable[[float], LinearUpdate]:
+    """Return a rule's update as a function of the learning rate.
+
+    Almost every rule is affine in it: A_s = B_s + lr D_s. Then two measurements are enough for all rates. Others
+    tell whether it is so; if not, each rate is measured.
+    """
+    probe = _Probe(algorithm, network, curvature, local)
+    low, high = (scale / curvature for scale in BETWEEN)
+    at_low, at_high = probe.read_off(low).matrices, probe.read_off(high).matrices
+    slopes = {age: (at_high[age] - matrix) / (high - low) for age, matrix in at_low.items()}
+
+    def on_the_line(lr: float) -> LinearUpdate:
+        matrices = {age: matrix + (lr - low) * slopes[age] for age, matrix in at_low.items()}
+        return LinearUpdate(matrices, network.num_agents, probe.starts(lr))
+
+    for scale in OUTSIDE:
+        measured, expected = probe.read_off(scale / curvature), on_the_line(scale / curvature)
+        if any(not _close(measured.matrices[age], matrix) for age, matrix in expected.matrices.items()):
+            return probe.read_off
+    return on_the_line
 
 
 class _Probe:
     """Takes a simulation through a given past and measures its next step."""
 
-    def __init__(
-        self, algorithm: Algorithm, network: Network, lr: float, curvature: float, local: LocalOptimizer
-    ) -> None:
-        self.algorithm, self.network, self.lr, self.curvature, self.local = algorithm, network, lr, curvature, local
+    def __init__(self, algorithm: Algorithm, network: Network, curvature: float, local: LocalOptimizer) -> None:
+        self.algorithm, self.network, self.curvature, self.local = algorithm, network, curvature, local
         algorithm.check(network)
         if algorithm.draws:
             raise _refused(algorithm, "draws at random at every step; analyse the values that it draws from one by one")
@@ -105,7 +130,7 @@ class _Probe:
     @property
     def _theta_by_age(self) -> bool:
         policy = getattr(self.algorithm, "policy", None)
-        return isinstance(policy, ByAge) and not policy.by_hindsight
+        return isinstance(policy, ByAge) and policy.by_hindsight is Hindsight.NONE
 
     def _ages(self) -> list[int]:
         """Return the ages of the messages once all have arrived, and 0."""
@@ -121,10 +146,10 @@ class _Probe:
     def depth(self) -> int:
         return self.ages[-1]
 
-    def _simulation(self, columns: int) -> Simulation:
+    def _simulation(self, columns: int, lr: float = 0.0) -> Simulation:
         source = FunctionSource(lambda x, _: self.curvature * x, None)
         start = torch.zeros(self.network.num_agents, columns, dtype=torch.float64)
-        return Simulation(self.algorithm, self.network, source, start, lr=lambda _: self.lr, local=self.local)
+        return Simulation(self.algorithm, self.network, source, start, lr=lambda _: lr, local=self.local)
 
     def _names(self) -> tuple[str, ...]:
         """Return the names of what is kept between steps; it must have the shape of x to be part of the map."""
@@ -135,9 +160,9 @@ class _Probe:
             raise _refused(self.algorithm, f"keeps '{odd[0]}', which is no vector like x")
         return ("x", *kept, *(("memory",) if self.local.momentum else ()))
 
-    def follow(self, past: Past, settled: int) -> dict[str, Tensor]:
+    def follow(self, past: Past, lr: float, settled: int) -> dict[str, Tensor]:
         """Return what is kept one step after a past; `settled` steps of zeros precede the past."""
-        simulation = self._simulation(past[0]["x"].shape[1])
+        simulation = self._simulation(past[0]["x"].shape[1], lr)
         nothing = {name: torch.zeros_like(past[0]["x"]) for name in self.names}
         for values in [*([nothing] * settled), *past]:
             simulation.x = values["x"].clone()
@@ -147,7 +172,7 @@ class _Probe:
         after = {"x": simulation.x, **simulation.state}
         return after if simulation.memory is None else {**after, "memory": simulation.memory}
 
-    def read_off(self, settled: int = 1) -> LinearUpdate:
+    def read_off(self, lr: float, settled: int = 1) -> LinearUpdate:
         """Measure the matrices with a past in which each number has its own column.
 
         A step of zeros precedes it, so the oldest message has just arrived.
@@ -164,16 +189,19 @@ class _Probe:
                     first = block + place * agents
                     values[name][:, first : first + agents] = self.small * torch.eye(agents, dtype=torch.float64)
             past.append(values)
-        after = self.follow(past, settled)
+        after = self.follow(past, lr, settled)
         rows = torch.cat([after[name] for name in self.names]) / self.small
         blocks = rows.split(width, dim=1)
-        keeps = bool(set(self.names) - {"x", "memory"})
-        return LinearUpdate(dict(zip(self.ages, blocks, strict=True)), agents, self._starts() if keeps else None)
+        return LinearUpdate(dict(zip(self.ages, blocks, strict=True)), agents, self.starts(lr))
 
-    def _starts(self) -> Float[Tensor, "k n"]:
+    def starts(self, lr: float) -> Callable[[], Float[Tensor, "k n"]] | None:
+        """Return what runs a rule that keeps vectors from its start; None for other rules."""
+        return functools.partial(self._run, lr) if set(self.names) - {"x", "memory"} else None
+
+    def _run(self, lr: float) -> Float[Tensor, "k n"]:
         """Run the rule from each agent's unit vector and return its pasts."""
         agents = self.network.num_agents
-        simulation = self._simulation(agents)
+        simulation = self._simulation(agents, lr)
         simulation.x = self.small * torch.eye(agents, dtype=torch.float64)
         simulation.state = self.algorithm.start(simulation.x, simulation.place)
         past: list[Tensor] = []
@@ -183,10 +211,10 @@ class _Probe:
             past.append(torch.cat([value for name in self.names if (value := kept[name]) is not None]))
         return torch.cat(past[: -self.depth - 2 : -1]) / self.small  # the newest first
 
-    def check(self, update: LinearUpdate) -> None:
+    def check(self, update: LinearUpdate, lr: float) -> None:
         """Refuse a rule that is not linear, needs an older past, or changes within the next two steps."""
         for settled in (2, 3):
-            later = self.read_off(settled)
+            later = self.read_off(lr, settled)
             if any(not _close(later.matrices[age], matrix) for age, matrix in update.matrices.items()):
                 raise _refused(self.algorithm, "is not the same at every step (rounds or schedules?)")
         shape = self.network.num_agents, COLUMNS
@@ -196,7 +224,7 @@ class _Probe:
                 {name: self.small * torch.randn(shape, generator=chance, dtype=torch.float64) for name in self.names}
                 for _ in range(self.depth + 1)
             ]
-            after = self.follow(past, settled=1)
+            after = self.follow(past, lr, settled=1)
             found = torch.cat([after[name] for name in self.names]) / self.small
             expected = sum(
                 matrix @ torch.cat([past[self.depth - age][name] for name in self.names]) / self.small

@@ -10,20 +10,17 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from gossamer.algorithms import Algorithm
 from gossamer.errors import UserError
 from gossamer.network import Network
-from gossamer.shapes import Float, Tensor
+from gossamer.run.machine import one_thread
 from gossamer.state.local import LocalOptimizer
-from gossamer.theory.linear import PLAIN, LinearUpdate, linearise
+from gossamer.theory.linear import PLAIN, linearise, over_rates
+from gossamer.theory.spectrum import spectral_radius
 
-LARGEST = 3000  # numbers in the stacked past; the eigenvalues of such a matrix take about ten seconds
 SLOW = 1e-4  # eta h at which the pace is measured
-NEGLIGIBLE = 1e-10  # a direction of this size counts as not reached
 RATES = tuple(2.0**power for power in range(-20, 5))  # times 1/h: the rates that are tried for the limits
 BISECTIONS = 16
 
@@ -55,6 +52,7 @@ class Stability:
         return asdict(self) | {"noise": None if self.noise is None else list(self.noise)}
 
 
+@one_thread()
 def stability(
     algorithm: Algorithm,
     network: Network,
@@ -75,12 +73,13 @@ def stability(
         raise UserError(f"lr must lie above 0 and be finite, got {lr}; use for example 0.05")
 
     checked = linearise(algorithm, network, lr, curvature, local)
-
-    def radius(rate: float, h: float = curvature) -> float:
-        return spectral_radius(linearise(algorithm, network, rate, h, local, check=False))
-
+    at_rate = over_rates(algorithm, network, curvature, local)
     at_lr = spectral_radius(checked)
-    smallest, largest = _limits(radius, curvature)
+    smallest, largest = _limits(lambda rate: spectral_radius(at_rate(rate)), curvature)
+
+    def slow_radius(slow: float) -> float:
+        return spectral_radius(linearise(algorithm, network, lr, slow / lr, local, check=False))
+
     # If a rule evaluates gradients itself or keeps vectors, noise enters in other ways too.
     countable = not algorithm.needs and checked.starts is None
     return Stability(
@@ -89,55 +88,9 @@ def stability(
         half_life=math.log(0.5) / math.log(at_lr) if 0 < at_lr < 1 else None,
         largest_stable_lr=largest,
         smallest_stable_lr=smallest,
-        pace=_pace(lambda slow: radius(lr, slow / lr)),
+        pace=_pace(slow_radius),
         noise=injected_noise(algorithm, network) if countable else None,
     )
-
-
-def spectral_radius(update: LinearUpdate) -> float:
-    """Return the largest absolute eigenvalue of the companion matrix, on the states that a run can reach.
-
-    A rule that keeps vectors may conserve a value: gradient tracking conserves the sum of its trackers. Its eigenvalue
-    of 1 does not matter, because every run starts from the right value.
-    """
-    matrix = companion(update).numpy()
-    if update.starts is not None:
-        basis = _reached(matrix, update.starts.numpy())
-        matrix = basis.T @ matrix @ basis
-    return float(np.abs(np.linalg.eigvals(matrix)).max(initial=0.0))
-
-
-def _reached(matrix: NDArray[Any], starts: NDArray[Any]) -> NDArray[Any]:
-    """Return an orthonormal basis of the space that repeated steps reach from the starts."""
-    basis = np.zeros((len(matrix), 0))
-    fresh = starts
-    while basis.shape[1] < len(matrix):
-        sizes = np.linalg.norm(fresh, axis=0)
-        fresh = fresh[:, sizes > NEGLIGIBLE] / sizes[sizes > NEGLIGIBLE]
-        if not fresh.shape[1]:
-            break
-        for _ in range(2):  # a single pass leaves rounding errors
-            fresh = fresh - basis @ (basis.T @ fresh)
-        left, sizes, _ = np.linalg.svd(fresh, full_matrices=False)
-        new = left[:, sizes > NEGLIGIBLE]
-        basis = np.concatenate([basis, new], axis=1)
-        fresh = matrix @ new
-    return basis
-
-
-def companion(update: LinearUpdate) -> Float[Tensor, "k k"]:
-    """Return the matrix that moves the stacked past by one step."""
-    size, total = update.size, update.size * (update.depth + 1)
-    if total > LARGEST:
-        raise UserError(
-            f"{size} numbers a step and a delay of {update.depth} steps make a past of {total}, above the limit of "
-            f"{LARGEST}; use fewer agents or a shorter delay"
-        )
-    matrix = torch.zeros((total, total), dtype=torch.float64)
-    for age, block in update.matrices.items():
-        matrix[:size, age * size : (age + 1) * size] = block
-    matrix[size:, :-size] = torch.eye(size * update.depth, dtype=torch.float64)
-    return matrix
 
 
 def _limits(radius: Callable[[float], float], curvature: float) -> tuple[float | None, float | None]:

@@ -1,4 +1,4 @@
-"""Compares algorithms on one task and network, over several seeds."""
+"""`gm.compare` and `gossamer compare`: several algorithms on one task and network, over several seeds."""
 
 import dataclasses
 import itertools
@@ -7,23 +7,30 @@ import math
 import re
 import shutil
 import statistics
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gossamer.algorithms import algorithm_class, parse_algorithm
 from gossamer.algorithms.options import describe_options
 from gossamer.algorithms.plugins import load_plugins
 from gossamer.engine.training import OnStep, Training
-from gossamer.errors import UserError
+from gossamer.errors import StabilityWarning, UserError
 from gossamer.network import Network
-from gossamer.report.runs import LabelledRun, mean
 from gossamer.run.folder import RunFolder, safe_name, to_json
-from gossamer.run.settings import SETTING_NAMES, Settings, make_settings
+from gossamer.run.merge_settings import merge_settings
+from gossamer.run.metric_rows import LabelledRun, accuracy_curve, conditions, mean
+from gossamer.run.settings import SETTING_NAMES, Settings
 from gossamer.tasks import Task
 from gossamer.train.loggers import check_log, logged
-from gossamer.train.presets import preset_values
+from gossamer.train.notebook_html import line, section, sparkline, table
+from gossamer.train.progress import showing
+from gossamer.train.simulate import names_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 HEADINGS = ("algorithm", "lr", "accuracy %", "averaged model %", "loss", "spread", "MB sent")
 
@@ -54,12 +61,10 @@ def plan(algorithms: list[str], given: dict[str, Any], preset: str | None = None
     used: set[str] = set()
     entries = []
     for text in algorithms:
-        name, own = parse_algorithm(text)
-        known = describe_options(algorithm_class(name))
+        known = describe_options(algorithm_class(parse_algorithm(text)[0]))
         shared = {name: value for name, value in options.items() if name in known}
         used |= set(shared)
-        base = preset_values(preset, name) if preset else {}
-        entries.append(Entry(text, make_settings({**base, **settings, **shared, **own, "algorithm": name})))
+        entries.append(Entry(text, merge_settings({**settings, **shared, "algorithm": text}, preset)))
     unused = sorted(set(options) - used)
     check_log(entries[0].settings.log)
     if unused:
@@ -82,7 +87,7 @@ def run_all(
     task: Task | None = None,
     network: Network | None = None,
 ) -> Iterator[tuple[LabelledRun, Network]]:
-    """LabelledRun every algorithm with every seed. With a folder, write the runs into folder/runs.
+    """Run every algorithm with every seed. With a folder, write the runs into folder/runs.
 
     `on_run(entry, seed, steps)` returns the step callback. A given task or network replaces that of the settings.
     """
@@ -189,3 +194,99 @@ def cells_of(row: dict[str, Any]) -> tuple[str, ...]:
 def _finite(value: float | None, digits: int) -> str:
     """Return the number as text, or a dash if it is not finite or null."""
     return f"{value:.{digits}f}" if value is not None and math.isfinite(value) else "-"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparison:
+    """The runs of a comparison. A notebook shows them as a table, the best first.
+
+    Attributes:
+        rows: one per algorithm, with means and standard deviations over seeds, as in results.json.
+        runs: every run, with its summary and its history.
+        network: the network, with its clusters and its delay in steps.
+    """
+
+    rows: list[dict[str, Any]]
+    runs: list[LabelledRun]
+    network: Network
+
+    def plot(self) -> "Figure":
+        """Draw accuracy, loss, spread and predict share, one line per algorithm."""
+        from gossamer.report.plots import draw_quantities  # slow import: matplotlib
+
+        return draw_quantities(self.runs)
+
+    def _best_first(self) -> list[dict[str, Any]]:
+        return sorted(self.rows, key=lambda row: -row["accuracy_mean"])
+
+    def __repr__(self) -> str:
+        rows = [HEADINGS, *(cells_of(row) for row in self._best_first())]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
+        lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join(["; ".join(conditions(self.runs)), *lines])
+
+    def _repr_html_(self) -> str:
+        rows = self._best_first()
+        first = {run.label: run for run in reversed(self.runs)}
+        curves = [sparkline(accuracy_curve(first[row["label"]]), "accuracy over the run") for row in rows]
+        return section(line("; ".join(conditions(self.runs))), table(HEADINGS, [cells_of(row) for row in rows], curves))
+
+
+def compare(
+    algorithms: str | Sequence[str],
+    task: str | Task = "digits",
+    network: str | Network = "paper-1",
+    *,
+    seeds: int = 1,
+    out: str | Path | None = None,
+    progress: bool | str = "auto",
+    **settings: Any,
+) -> Comparison:
+    """Run several algorithms with several seeds in the simulator, and compare them.
+
+    Args:
+        algorithms: texts such as "pc-asgd/theta=pv", as a list or comma-separated.
+        task: a name such as "digits", or a `gm.Task` of your own.
+        network: a text such as "clusters:3,5", or an object from `gm.network`.
+        seeds: the number of seeds; the first one is `seed`.
+        out: a new folder; each run gets its own folder under out/runs.
+        progress: True shows a progress bar; "auto" shows one in a notebook only.
+        **settings: any setting of `gossamer compare`, such as lr=0.05 or epochs=5, and options of the algorithms.
+    """
+    if seeds < 1:
+        raise UserError(f"seeds must be 1 or more, got {seeds}")
+    texts = split_algorithms(algorithms) if isinstance(algorithms, str) else list(algorithms)
+    entries = plan(texts, {**names_of(task, network, settings), **settings})
+    folder = _new_folder(out, entries[0].settings.log)
+    own_task = task if isinstance(task, Task) else None
+    own_network = network if isinstance(network, Network) else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StabilityWarning)  # each run warns when it starts
+        check_all(entries, task=own_task, network=own_network)
+    first = entries[0].settings.seed
+    runs: list[LabelledRun] = []
+    shown_network: Network | None = None
+    with showing(progress, len(entries) * seeds) as begin:
+
+        def on_run(entry: Entry, seed: int, steps: int) -> OnStep | None:
+            return begin(f"{entry.label}, seed {seed}", steps)
+
+        numbers = list(range(first, first + seeds))
+        for run, met_network in run_all(entries, numbers, folder, on_run, task=own_task, network=own_network):
+            runs.append(run)
+            if shown_network is None or (met_network.clusters is not None and shown_network.clusters is None):
+                shown_network = met_network
+    assert shown_network is not None
+    return Comparison(summarise(runs), runs, shown_network)
+
+
+def _new_folder(out: str | Path | None, log: str | None) -> Path | None:
+    """Return the folder for the runs, or None. Refuse one that is not empty, and `log` without a folder."""
+    if out is None:
+        if log:
+            raise UserError(f"log='{log}' needs a folder for its files; give one with out=")
+        return None
+    folder = Path(out)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"'{folder}' already exists; choose another out")
+    return folder

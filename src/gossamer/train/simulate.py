@@ -10,8 +10,8 @@ from gossamer.algorithms.plugins import load_plugins
 from gossamer.engine.training import OnStep, Training
 from gossamer.errors import UserError
 from gossamer.network import Network
-from gossamer.report.runs import LabelledRun, accuracy_curve
 from gossamer.run.folder import RunFolder
+from gossamer.run.metric_rows import LabelledRun, accuracy_curve
 from gossamer.run.plan import NETWORK_SETTINGS
 from gossamer.run.settings import SETTING_NAMES, make_settings
 from gossamer.run.summary import Summary

@@ -54,7 +54,7 @@ class Notebook:
         self.path = path
         if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
             raise UserError(f"cannot write into '{path.parent}'; create that folder or choose another --out")
-        self.settings = settings.identity("rate") | {"validation": settings.validation}
+        self.settings = settings.identity("trials")
         self.trials: list[Trial] = []
         self.best: dict[str, dict[str, Any]] = {}
         if path.exists():

@@ -14,7 +14,7 @@ import pytest
 import zmq
 
 import gossamer as gm
-from gossamer.runtime.keys import curve_pair, write_key
+from gossamer.runtime.book.keys import curve_pair, write_key
 from gossamer.runtime.message import MAGIC
 from gossamer.runtime.transport.request_format import Echo, Probe, unpack_reply
 from gossamer.runtime.transport.sockets import Sockets
@@ -111,7 +111,7 @@ PUBLISHES = f"""
 import sys, threading, time
 from pathlib import Path
 import torch
-from gossamer.runtime.keys import read_key
+from gossamer.runtime.book.keys import read_key
 from gossamer.runtime.message import Stamp
 from gossamer.runtime.transport.sockets import Sockets
 

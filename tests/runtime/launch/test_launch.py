@@ -2,15 +2,16 @@
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 
 import pytest
 
-from gossamer.runtime.book import Book, serve_book
+from gossamer.runtime.book.address_book import Book, serve_book
 from gossamer.runtime.environment import Run
-from gossamer.runtime.launch import launcher
+from gossamer.runtime.launch import agent_process, launcher
 from gossamer.runtime.launch.book_process import AgentStatuses
 from gossamer.runtime.launch.launcher import Launcher
 from launching import Events, alive, lines_of, lives, make_job, pids
@@ -94,7 +95,7 @@ def test_an_agent_that_has_used_up_its_restarts_fails_alone(tmp_path):
 
 
 def test_agents_that_all_fail_at_their_start_are_not_tried_for_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr(launcher, "BEGINNING", 60.0)  # a start takes longer than usual on a machine that stands still
+    monkeypatch.setattr(agent_process, "BEGINNING", 60.0)  # a start takes longer on a machine that stands still
     watcher, begun = Events(), time.monotonic()
     job = make_job(tmp_path, "import nothing_of_that_name", 3, max_restarts=50)
     report = Launcher(job, watcher).run()
@@ -244,9 +245,7 @@ wait_for_ever()
 def test_shared_memory_is_removed_unless_others_of_the_run_still_use_it(tmp_path):
     job = make_job(tmp_path, "wait_for_ever()", 2, ranks=(0,))
     name = tmp_path / "ours"
-    other = launcher.subprocess.Popen(
-        [sys.executable, "-c", "import time; time.sleep(60)"], env={"GOSSAMER_RUN": job.run.run}
-    )
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], env={"GOSSAMER_RUN": job.run.run})
     removed = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(launcher, "remove_leftovers", lambda run, folder: removed.append((run, folder)))

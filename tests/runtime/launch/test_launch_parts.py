@@ -16,8 +16,9 @@ from gossamer.errors import UserError
 from gossamer.network import Trace
 from gossamer.run.agent_folder import Tail, last_words
 from gossamer.runtime.age_trace import merge_traces
+from gossamer.runtime.launch.agent_process import Restarts, describe_exit
 from gossamer.runtime.launch.book_process import BookProcess
-from gossamer.runtime.launch.launcher import Launcher, Restarts, describe_exit
+from gossamer.runtime.launch.launcher import Launcher
 from launching import alive, make_job
 from waiting import until
 

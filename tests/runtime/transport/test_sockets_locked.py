@@ -8,7 +8,7 @@ import time
 import pytest
 import zmq
 
-from gossamer.runtime.keys import curve_pair
+from gossamer.runtime.book.keys import curve_pair
 from gossamer.runtime.transport.request_format import unpack_reply
 from gossamer.runtime.transport.sockets import Sockets
 from peers import ask, has, payload, publish, raw, request, several

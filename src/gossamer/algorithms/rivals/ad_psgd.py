@@ -53,7 +53,7 @@ class AdPsgd(Algorithm):
         choices=("symmetric", "one-sided"),
     )
     exchange_steps: int = option(
-        0, "P, steps of a symmetric exchange over late links; 0 = one more than the oldest message can be old"
+        0, "P, steps of a symmetric exchange over late links; 0 = largest possible message age + 1"
     )
 
     def __post_init__(self) -> None:
@@ -136,7 +136,7 @@ def matching(network: Network, chance: float, *, late: bool = False) -> Bool[Ten
 def _half_difference(
     pairs: Bool[Tensor, "a n"], theirs: Float[Tensor, "n d"], own: Float[Tensor, "a d"]
 ) -> Float[Tensor, "a d"]:
-    """Return half of the partner's value minus the own one, and zero without a partner."""
+    """Return half of the partner's value minus the agent's, and zero without a partner."""
     half = pairs.to(own.dtype) / 2
     difference: Tensor = half @ theirs - half.sum(dim=1, keepdim=True) * own
     return difference

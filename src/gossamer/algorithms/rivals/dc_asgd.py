@@ -64,7 +64,7 @@ class DcAsgdA(_Compensated):
     origin = "adapted"
 
     lam0: float = option(2.0, "lambda_0, the weight of the curvature term: 0.04 for dc-asgd-c, 2 for dc-asgd-a")
-    ms_decay: float = option(0.95, "m, the decay of the mean square of gradients")
+    ms_decay: float = option(0.95, "decay m of the mean square of gradients")
 
     def __post_init__(self) -> None:
         super().__post_init__()

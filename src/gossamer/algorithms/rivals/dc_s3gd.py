@@ -12,7 +12,8 @@ and equal weights D_i(t) = mean_j Delta_j(t-1) - Delta_i(t-1): the publication, 
 DGA's (dga.py), and lam0 = 0 is DGA on messages one step later. g*g approximates the curvature. lam_i makes the
 compensation lam0 times as long as the gradient.
 
-Momentum is linear: v(g + b) = v(g) + B with B <- mu B + b, so the rule keeps B alone.
+Momentum is linear: v(g + b) = v(g) + B with B <- mu B + b, so the rule keeps B alone. With Nesterov momentum
+v(g + b) = v(g) + b + mu B.
 """
 
 import math
@@ -60,10 +61,11 @@ class DcS3gd(Dga):
         moved = correction - own.state["correction"]  # not from x, which is rounded
         rounding = ROUNDING * torch.linalg.vector_norm(own.state["steps"], dim=1, keepdim=True)
         moved = moved * (torch.linalg.vector_norm(moved, dim=1, keepdim=True) > rounding)
-        compensation = own.momentum * own.state["compensation"]
-        if own.t > 0:  # nothing is exchanged before the first step
-            compensation += self._compensate(own.g, moved.to(own.x.dtype))
-        steps = own.state["steps"].sub(own.v + compensation, alpha=own.lr)
+        # Nothing is exchanged before the first step.
+        added = self._compensate(own.g, moved.to(own.x.dtype)) if own.t > 0 else torch.zeros_like(own.g)
+        compensation = own.momentum * own.state["compensation"] + added
+        compensated = own.v + (added + own.momentum * compensation if own.nesterov else compensation)
+        steps = own.state["steps"].sub(compensated, alpha=own.lr)
         x = (steps + correction).to(own.x.dtype)
         return Update(x, state={"steps": steps, "correction": correction, "compensation": compensation})
 

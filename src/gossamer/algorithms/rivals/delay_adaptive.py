@@ -40,7 +40,8 @@ class DelayAdaptive(ServerBased):
     rule: str = option(
         "mishchenko",
         "scale of a gradient: mishchenko = N/max(N, gradients applied since), wu = alpha (1 - steps taken since), "
-        "wu-2 = 1/(1 + age) where that is left, cutoff = 1 up to the limit, inverse = 1/(1 + age)",
+        "wu-2 = 1/(1 + age) if the remaining budget allows it, else 0, cutoff = 1 up to the limit, "
+        "inverse = 1/(1 + age)",
         choices=RULES,
     )
     alpha: float = option(0.9, "for rule=wu: the share of the allowed step that is taken")

@@ -48,7 +48,7 @@ class DiLoCo(Algorithm):
     outer_momentum: float = option(0.9, "mu, Nesterov momentum of the exchange")
     mode: str = option(
         "eager",
-        "use the own cluster's progress at once, or one exchange later",
+        "use the progress of the agent's own cluster at once, or one exchange later",
         choices=("eager", "delayed"),
     )
 

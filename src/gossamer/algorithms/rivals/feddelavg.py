@@ -2,10 +2,10 @@
 
     x_i(t+1) = alpha_i sum_{j in R} w~_ij x_j(t) + (1 - alpha_i) xbar_i(t) - eta v_i(t)        if H divides t
     x_i(t+1) = x_i(t) - eta v_i(t)                                                             else
-    xbar_i   = the mean, by the weights of W, of x_k(t - tau_ik), k in R^c, and of the own x_i(t - tau)
+    xbar_i   = the mean, by the weights of W, of x_k(t - tau_ik), k in R^c, and of the agent's own x_i(t - tau)
 
 In the publication xbar is a server's average of all models. On a complete graph without clusters and with one delay it
-is the same here: the own late model has the weight w_ii, spread over the ages as the weights of the others are.
+is the same here: the agent's own late model has the weight w_ii, spread over the ages as the weights of the others are.
 
 alpha_i is a constant, or 1 - sum_{k in R^c} w_ik / (1 + tau_ik), and 1 for an agent without late messages. The second
 form divides the weight of a message by 1 + its age, so the slowdown does not grow with the delay. H = 1 and alpha = 1

@@ -33,8 +33,8 @@ class LocalSgd(Algorithm):
     every: int = option(8, "H, steps between two averagings")
     merge: str = option(
         "delta",
-        "what a message of step s adds: delta = its difference to the own model of step s, average = to the own "
-        "model of now",
+        "what a message of step s adds: delta = its difference to the agent's model of step s, average = its "
+        "difference to the agent's current model",
         choices=("delta", "average"),
     )
 

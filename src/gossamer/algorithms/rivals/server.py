@@ -72,7 +72,7 @@ class ServerBased(Algorithm):
         """Keep the server's momentum, if any; the rows of workers stay zero."""
         return {"m": torch.zeros_like(x)} if self.server_momentum else {}
 
-    def check(self, network: Network) -> str | None:
+    def check(self, network: Network, *, momentum: float = 0.0) -> str | None:
         """Raise UserError if some agent has no link with the server."""
         count, server = network.num_agents, self.server_in(network)
         if server >= count:
@@ -85,7 +85,7 @@ class ServerBased(Algorithm):
                 f"{self.name} needs a server that every agent is linked with, and agent {server} has no link with "
                 f"{named}{more}; use complete:N, star:N or a paper network, or another --server"
             )
-        return super().check(network)
+        return super().check(network, momentum=momentum)
 
     def check_local(self, *, plain: bool) -> None:
         super().check_local(plain=plain)

@@ -37,6 +37,20 @@ def buffers_of(module: nn.Module, num_agents: int) -> dict[str, Tensor]:
     return {name: buffer.detach().expand(num_agents, *buffer.shape).clone() for name, buffer in module.named_buffers()}
 
 
+def only_reads(module: nn.Module) -> bool:
+    """Say whether no forward pass can change the parameters. Layers of torch and of gossamer do not, so no other code.
+
+    An embedding with max_norm does.
+    """
+
+    def known(layer: nn.Module) -> bool:
+        changed = layer._forward_hooks or layer._forward_pre_hooks or "forward" in vars(layer)
+        plain = type(layer).__module__.startswith(("torch.nn.modules.", "gossamer.nn."))
+        return plain and not changed and getattr(layer, "max_norm", None) is None
+
+    return all(map(known, module.modules()))
+
+
 class Execution(ABC):
     """N models with the parameters x [N, d]. `buffers` holds their buffers, [N, *shape] by name."""
 
@@ -46,6 +60,7 @@ class Execution(ABC):
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
+        self.only_reads = only_reads(setup.module.module)
         self.buffers: dict[str, Tensor] = {}
         self.parameters = torch.empty((setup.num_agents, setup.module.size), dtype=setup.dtype, device=setup.device)
         self._frozen = setup.module.frozen.to(setup.device)

@@ -31,8 +31,16 @@ class StackedExecution(Execution):
         self.network.train()
         if self.setup.compile and not self._compiled:
             self._step, self._compiled = self._fuse(inputs, targets), True
-        loss, *gradients = self._step(inputs, targets)
-        return torch.cat([gradient.reshape(len(x), -1) for gradient in gradients], dim=1), loss
+        if x.is_cuda or self.setup.compile:
+            loss, *gradients = self._step(inputs, targets)
+            return torch.cat([gradient.reshape(len(x), -1) for gradient in gradients], dim=1), loss
+        g = torch.empty_like(x)
+        with self.network.gradients_to(g) as places:
+            loss, *gradients = self._step(inputs, targets)
+        for place, gradient in zip(places, gradients, strict=True):
+            if gradient.data_ptr() != place.data_ptr():  # its layer wrote it elsewhere
+                place.copy_(gradient)
+        return g, loss
 
     def _forward_backward(self, inputs: Tensor, targets: Tensor) -> tuple[Tensor, ...]:
         losses = self._losses(self.network(inputs), targets)

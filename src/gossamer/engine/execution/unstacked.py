@@ -30,13 +30,13 @@ class LoopExecution(_OneModule):
 
     def _gradient(self, x: Float[Tensor, "n d"], inputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         self.running.train()
-        gradients, losses = [], []
+        g, losses = torch.empty_like(x), []
         for agent, flat in enumerate(x):
             leaf = flat.detach().requires_grad_()
             loss = self.loss(self._run(agent, leaf, inputs[agent]), targets[agent])
-            gradients.append(torch.autograd.grad(loss, leaf)[0])
+            g[agent] = torch.autograd.grad(loss, leaf)[0]
             losses.append(loss.detach())
-        return torch.stack(gradients), torch.stack(losses)
+        return g, torch.stack(losses)
 
     def _outputs(self, x: Float[Tensor, "n d"], inputs: Tensor, *, training: bool) -> Tensor:
         self.running.train(training)

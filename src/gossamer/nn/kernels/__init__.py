@@ -1,6 +1,6 @@
-"""Triton kernels for stacked agents, and the switch between them and torch's own operations.
+"""Triton kernels for stacked agents, and the switch between what is fast and torch's own operations.
 
-Import `gossamer.nn.kernels.unit` only if `usable` is True: Triton may be missing.
+Import `gossamer.nn.kernels.preactivation_unit` only if `usable` is True: Triton may be missing.
 """
 
 import contextlib
@@ -17,7 +17,12 @@ _off = 0
 
 def usable(x: Tensor) -> bool:
     """Say whether the kernels take this tensor: on a CUDA device, in bfloat16 or float32, with Triton installed."""
-    return x.is_cuda and not _off and x.dtype in (torch.bfloat16, torch.float32) and _has_triton()
+    return x.is_cuda and switched_on() and x.dtype in (torch.bfloat16, torch.float32) and _has_triton()
+
+
+def switched_on() -> bool:
+    """Say whether the code is outside of `switched_off`."""
+    return not _off
 
 
 @functools.cache

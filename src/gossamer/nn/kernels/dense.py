@@ -21,7 +21,8 @@ from typing import Any
 import torch
 import triton
 
-from gossamer.nn.kernels import batch_norm, choose_kernel, pointwise, unit
+from gossamer.nn.kernels import batch_norm, choose_kernel, pointwise
+from gossamer.nn.kernels import preactivation_unit as unit
 from gossamer.nn.kernels.batch_norm import Norm
 from gossamer.nn.kernels.sizes import PROGRAMS, Geometry, block_of, num_rows_of, split_rows
 from gossamer.shapes import Float, Tensor

@@ -1,4 +1,4 @@
-"""What the kernels are told of a layer: its sizes, and how its work is cut into programs."""
+"""A layer's sizes and the split of its work into programs."""
 
 import math
 from dataclasses import dataclass

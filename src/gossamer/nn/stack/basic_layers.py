@@ -9,28 +9,28 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from gossamer.nn.stack.form import Form, register_form
+from gossamer.nn.stack.linear_function import LinearFunction
+from gossamer.nn.stack.stacked_form import Form, register_form
 from gossamer.shapes import Float, Int, Tensor
 
 
 class StackedLinear(Form):
-    """One batched matrix product."""
+    """One batched matrix product; on a CPU agent by agent where that is faster."""
 
     weight: Float[Tensor, "n out in"]
     bias: Float[Tensor, "n out"] | None
 
     def run(self, x: Float[Tensor, "n *rest in"]) -> Float[Tensor, "n *rest out"]:
         """Return x_i W_i^T + b_i for every agent i."""
-        if x.dim() == 3 and not x.is_cuda:
-            # Transposed, the gradient of the weights comes out in the layout of the weights, without a copy.
-            turned = self.weight.to(x.dtype)
-            if self.bias is None:
-                return torch.bmm(turned, x.mT).mT
-            return torch.baddbmm(self.bias.to(x.dtype)[:, :, None], turned, x.mT).mT
         rows = x if x.dim() == 3 else x.reshape(x.shape[0], -1, x.shape[-1])
-        weight = self.weight.to(x.dtype).mT
-        bias = None if self.bias is None else self.bias.to(x.dtype)[:, None]
-        y = torch.bmm(rows, weight) if bias is None else torch.baddbmm(bias, rows, weight)
+        weight = self.weight.to(x.dtype)
+        bias = None if self.bias is None else self.bias.to(x.dtype)
+        if not x.is_cuda:
+            y: Tensor = LinearFunction.apply(self.session, rows, weight, bias)
+        elif bias is None:
+            y = torch.bmm(rows, weight.mT)
+        else:
+            y = torch.baddbmm(bias[:, None], rows, weight.mT)
         return y if x.dim() == 3 else y.view(*x.shape[:-1], y.shape[-1])
 
 

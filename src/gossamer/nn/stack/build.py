@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from gossamer.errors import UserError
-from gossamer.nn.stack.form import Form, form_of, take_form
 from gossamer.nn.stack.leave_vmap import Session
+from gossamer.nn.stack.stacked_form import Form, form_of, take_form
 from gossamer.shapes import Tensor
 
 

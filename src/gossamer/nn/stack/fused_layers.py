@@ -12,10 +12,10 @@ from torch import nn
 from gossamer.nn import kernels
 from gossamer.nn.models.densenet import Concat, DenseBlock
 from gossamer.nn.models.preresnet import BasicBlock, NormReLUConv2d
-from gossamer.nn.stack.form import Form, register_form
 from gossamer.nn.stack.leave_vmap import MapLayout
 from gossamer.nn.stack.norm_layers import BatchNorm
 from gossamer.nn.stack.spatial_layers import AveragePool2d, Convolution
+from gossamer.nn.stack.stacked_form import Form, register_form
 from gossamer.shapes import Float, Tensor
 
 Rows = Float[Tensor, "n b _ _ _"]  # height, width, channels
@@ -150,7 +150,7 @@ def convolve(
     conv: Convolution, x: Rows, norm: BatchNorm | None = None, residual: Rows | None = None
 ) -> tuple[Rows, Rows]:
     """Return conv(relu(norm(x))) + residual, and x for the path around it."""
-    from gossamer.nn.kernels.unit import Unit
+    from gossamer.nn.kernels.preactivation_unit import Unit
 
     of = None if norm is None else _as_norm(norm)
     weight, bias = (None, None) if norm is None else (norm.weight, norm.bias)

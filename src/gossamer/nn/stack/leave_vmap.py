@@ -48,6 +48,7 @@ class Session:
         self.anchor: Tensor | None = None
         self.layout = MapLayout.CHANNELS_LAST
         self.counters: list[Tensor] = []  # batch counters to increase together after the pass
+        self.places: dict[int, Tensor] = {}  # by id of a parameter: where a layer may leave its gradient
 
     def fold(self, x: Float[Tensor, "n batch channels *space"]) -> Float[Tensor, "batch folded *space"]:
         """Concatenate the agents' channels.

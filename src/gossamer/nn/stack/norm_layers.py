@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from gossamer.nn.stack.form import Form, register_form
+from gossamer.nn.stack.stacked_form import Form, register_form
 from gossamer.shapes import Float, Tensor
 
 

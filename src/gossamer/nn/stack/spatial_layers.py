@@ -5,8 +5,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from gossamer.errors import UserError
-from gossamer.nn.stack.form import Form, register_form
 from gossamer.nn.stack.leave_vmap import MapLayout
+from gossamer.nn.stack.stacked_form import Form, register_form
 from gossamer.shapes import Float, Tensor
 
 CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}

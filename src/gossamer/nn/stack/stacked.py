@@ -145,12 +145,25 @@ class Stacked(nn.Module):
 
     def bind(self, flat: Float[Tensor, "n d"]) -> "Stacked":
         """Make the parameters views of the rows of `flat`, in their order."""
-        at = 0
-        for parameter in self.stacked_parameters().values():
-            shape = parameter.shape[1:]
-            parameter.data = flat.detach()[:, at : at + shape.numel()].view(self.n, *shape)
-            at += shape.numel()
+        for parameter, piece in zip(self.stacked_parameters().values(), self.pieces(flat.detach()), strict=True):
+            parameter.data = piece
         return self
+
+    def pieces(self, flat: Float[Tensor, "n d"]) -> list[Tensor]:
+        """Return views of the rows of `flat` in the shapes of the parameters, in their order."""
+        shapes = [parameter.shape for parameter in self.stacked_parameters().values()]
+        parts = flat.split([shape[1:].numel() for shape in shapes], dim=1)
+        return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+    @contextlib.contextmanager
+    def gradients_to(self, flat: Float[Tensor, "n d"]) -> Iterator[list[Tensor]]:
+        """Within the context, layers may write the gradients of a backward pass into the rows of `flat`."""
+        places = self.pieces(flat)
+        self.session.places = dict(zip(map(id, self.stacked_parameters().values()), places, strict=True))
+        try:
+            yield places
+        finally:
+            self.session.places = {}
 
     def _one_agent(self, anchor: Tensor, tensors: list[Tensor], *inputs: Any) -> tuple[Any, dict[str, Tensor]]:
         """Return the module's output for one agent, and the buffers that it replaced instead of changing them."""

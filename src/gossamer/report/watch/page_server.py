@@ -20,7 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gossamer.errors import UserError
 from gossamer.report.html_page import POLICY, asset, make_page
 from gossamer.report.watch.follower import EVERY, Follower
-from gossamer.runtime.addresses import is_loopback, join_endpoint
+from gossamer.runtime.book.addresses import is_loopback, join_endpoint
 
 ASSETS = "gossamer.report.watch"
 HEARTBEAT = 15.0  # seconds between two signs of life without news, so that a lost page is noticed

@@ -8,8 +8,8 @@ from collections import deque
 from typing import Any
 
 from gossamer.report.read_runs import MetricsRow, is_list, is_number
-from gossamer.report.runs import ORDERLY
 from gossamer.run.machine import is_alive
+from gossamer.run.metric_rows import ORDERLY
 from gossamer.run.status import ALIVE, RUNNING
 
 LEAP = 10.0  # an agent diverges if its loss is this many times its best loss and above its first …

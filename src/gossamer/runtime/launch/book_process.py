@@ -2,6 +2,7 @@
 
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import time
@@ -11,12 +12,13 @@ from typing import Any
 
 from gossamer.errors import UserError
 from gossamer.run.agent_folder import last_words
-from gossamer.runtime.addresses import split_endpoint
-from gossamer.runtime.book import Book
+from gossamer.runtime.book.address_book import Book
+from gossamer.runtime.book.addresses import split_endpoint
+from gossamer.runtime.book.keys import read_key
 from gossamer.runtime.environment import Run
-from gossamer.runtime.keys import read_key
-from gossamer.runtime.launch.child_processes import dies_with
+from gossamer.runtime.launch.child_processes import send_signal
 from gossamer.runtime.launch.job import LaunchJob, without_run
+from gossamer.runtime.launch.preload import ForkedProcess, ForkServer, start_process
 
 PATIENCE = 60.0  # seconds for the book to print its endpoint: it imports torch, perhaps from a slow disk
 FIRST_PAUSE, LONGEST_PAUSE = 0.2, 5.0
@@ -37,7 +39,8 @@ class BookProcess:
     def __init__(self, job: LaunchJob, command: Command = book_command) -> None:
         self._job, self._command = job, command
         self._log = job.folder / "book.log"
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | ForkedProcess | None = None
+        self._server: ForkServer | None = None
         self._port = job.book_port
         self._pause, self._again = FIRST_PAUSE, 0.0
 
@@ -46,16 +49,18 @@ class BookProcess:
         """The process, while there is one."""
         return None if self._process is None else self._process.pid
 
-    def start(self, stop: Callable[[], object] = lambda: None) -> str:
-        """Start it and return its endpoint; `stop` ends the wait early."""
-        process = self._spawn(subprocess.PIPE)
-        assert process.stdout is not None
+    def start(self, stop: Callable[[], object] = lambda: None, server: ForkServer | None = None) -> str:
+        """Start it, from the fork server if there is one, and return its endpoint; `stop` ends the wait early."""
+        self._server = server
+        pipe, end = os.pipe()
+        self._spawn(end)
+        os.close(end)
         deadline, line = time.monotonic() + PATIENCE, b""
-        with process.stdout as pipe, selectors.DefaultSelector() as selector:
+        with open(pipe, "rb", buffering=0), selectors.DefaultSelector() as selector:  # noqa: PTH123
             selector.register(pipe, selectors.EVENT_READ)
             while not line.endswith(b"\n") and time.monotonic() < deadline and not stop():
                 if selector.select(timeout=0.1):
-                    chunk = os.read(pipe.fileno(), 1024)
+                    chunk = os.read(pipe, 1024)
                     if not chunk:
                         break
                     line += chunk
@@ -87,29 +92,30 @@ class BookProcess:
         """End the process."""
         if self._process is None:
             return
-        self._process.terminate()
-        try:
-            self._process.wait(timeout=2)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        if self._process.poll() is None:
+            send_signal(self._process.pid, signal.SIGTERM)
+        for number in (signal.SIGKILL, None):
+            try:
+                self._process.wait(timeout=2.0)
+                break
+            except subprocess.TimeoutExpired:
+                if number is not None:
+                    send_signal(self._process.pid, number)
         self._process = None
 
-    def _spawn(self, out: int | None) -> "subprocess.Popen[bytes]":
+    def _spawn(self, out: int | None) -> None:
         environment = without_run(os.environ) | {"GOSSAMER_RUN": self._job.run.run, "TORCH_CPP_LOG_LEVEL": "ERROR"}
         environment |= {"GOSSAMER_LAUNCHER": str(os.getpid())}
         if self._job.run.key_file is not None:
             environment["GOSSAMER_KEY_FILE"] = self._job.run.key_file
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                dies_with(os.getpid(), self._command(self._job.run.address, self._port)),
-                stdin=subprocess.DEVNULL,
-                stdout=log if out is None else out,
-                stderr=log,
-                env=environment,
-                start_new_session=True,
+            self._process = start_process(
+                self._command(self._job.run.address, self._port),
+                environment,
+                out=log.fileno() if out is None else out,
+                err=log.fileno(),
+                server=self._server,
             )
-        return self._process
 
 
 class AgentStatuses:

@@ -29,35 +29,43 @@ def dies_with(parent: int, command: list[str]) -> list[str]:
 
 def become(parent: int, command: list[str]) -> None:
     """Ask to be killed with the parent, restore the default signals, and become the command."""
-    if sys.platform == "linux":
-        import ctypes
-
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != (parent or os.getppid()):  # it died before that
-            sys.exit(1)
+    die_with(parent)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # shells make background jobs ignore it
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
     os.execvp(command[0], command)
 
 
-def find_processes(**marks: object) -> list[int]:
+def die_with(parent: int) -> None:
+    """Ask to be killed when the parent dies; end now if it has died; 0 stands for any parent."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != (parent or os.getppid()):
+            os._exit(1)
+
+
+def find_processes(*, session: int | None = None, **marks: object) -> list[int]:
     """Return the processes with these GOSSAMER_… variables, without this one: find_processes(run="x", rank=3).
 
-    Empty where there is no /proc.
+    With `session`, only those of that session: a forked process shows the variables of the fork server, which has no
+    rank. Empty where there is no /proc.
     """
     wanted = {f"GOSSAMER_{name.upper()}={value}".encode() for name, value in marks.items()}
     found = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has just ended, or is another user's
             if wanted <= set((entry / "environ").read_bytes().split(b"\0")) and int(entry.name) != os.getpid():
-                found.append(int(entry.name))
+                words = (entry / "stat").read_bytes().rpartition(b")")[2].split()  # state, parent, group, session
+                if session is None or int(words[3]) == session:
+                    found.append(int(entry.name))
     return found
 
 
-def kill_processes(patience: float = 5.0, **marks: object) -> None:
+def kill_processes(patience: float = 5.0, *, session: int | None = None, **marks: object) -> None:
     """Kill those processes, and any they start meanwhile, until none is left."""
     deadline = time.monotonic() + patience
-    while (pids := find_processes(**marks)) and time.monotonic() < deadline:
+    while (pids := find_processes(session=session, **marks)) and time.monotonic() < deadline:
         for pid in pids:
             send_signal(pid, signal.SIGKILL)
         time.sleep(0.01)

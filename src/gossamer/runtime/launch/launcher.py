@@ -3,128 +3,23 @@
 import dataclasses
 import os
 import signal
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gossamer.run.agent_folder import Tail, last_words, log_path
+from gossamer.run.agent_folder import Tail, last_words
+from gossamer.runtime.launch.agent_process import AgentProcess, Command, Restarts
 from gossamer.runtime.launch.book_process import AgentStatuses, BookProcess
-from gossamer.runtime.launch.child_processes import dies_with, find_processes, kill_processes, send_signal
+from gossamer.runtime.launch.child_processes import find_processes, kill_processes
 from gossamer.runtime.launch.job import AgentOutcome, LaunchJob, LaunchReport, Watcher, describe_exit, python_command
+from gossamer.runtime.launch.preload import ForkServer, can_preload
 from gossamer.runtime.transport.shared_memory import remove_leftovers, remove_orphans
 
 TICK = 0.05  # seconds between two looks at the agents
 TABLE = 0.5  # … and at their statuses
 POLITE, FINAL = 5.0, 10.0  # seconds after SIGINT at which SIGTERM and SIGKILL follow
 SILENCE = 30.0  # seconds of silence after which the book is no longer served for agents elsewhere
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds
-STEADY = 60.0  # seconds of life after which the pause is the first one again
-BEGINNING = 5.0  # seconds: if all agents fail sooner, twice, a restart will not help
-
-Command = Callable[[LaunchJob, int], list[str]]
-
-
-class Restarts:
-    """The restarts of one agent, after pauses that double; counted over the whole run."""
-
-    def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self.used = 0
-        self._most, self._clock = most, clock
-        self._pause = FIRST_PAUSE
-        self._since = clock()
-
-    def started(self) -> None:
-        """Note that the agent starts now."""
-        self._since = self._clock()
-
-    @property
-    def lived(self) -> float:
-        """Seconds since the last start."""
-        return self._clock() - self._since
-
-    def ended(self) -> float | None:
-        """Note that the agent died; return the seconds before its restart, or None for never."""
-        if self.used >= self._most:
-            return None
-        self.used += 1
-        if self.lived >= STEADY:
-            self._pause = FIRST_PAUSE
-        pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE)
-        return pause
-
-
-class AgentProcess:
-    """One agent: its process while it runs, and how it ended."""
-
-    def __init__(self, job: LaunchJob, rank: int, command: Command, restarts: Restarts) -> None:
-        self.rank, self.restarts = rank, restarts
-        self.log = log_path(job.folder, rank)
-        self.exit: int | None = None  # the last one
-        self.state = "waiting"
-        self.starts = 0
-        self.failed_early = 0  # times in a row, each soon after its start
-        self._job, self._command = job, command
-        self._process: subprocess.Popen[bytes] | None = None
-        self._again = 0.0
-
-    @property
-    def over(self) -> bool:
-        """Whether it will not run again."""
-        return self.state in ("done", "failed")
-
-    def start(self) -> None:
-        """Start it, with its output appended to its log."""
-        with self.log.open("ab") as log:
-            if self.restarts.used:
-                log.write(f"--- agent {self.rank} is restarted ({self.restarts.used}) ---\n".encode())
-                log.flush()
-            self._process = subprocess.Popen(
-                dies_with(os.getpid(), self._command(self._job, self.rank)),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=self._job.environment(self.rank, self.restarts.used),
-                start_new_session=True,
-            )
-        self.restarts.started()
-        self.starts += 1
-        self.state = "running"
-
-    def look(self) -> str | None:
-        """Start it when its pause is over; if it died, return what happened."""
-        if self.state == "waiting" and time.monotonic() >= self._again:
-            self.start()
-        if self._process is None or self.state != "running" or self._process.poll() is None:
-            return None
-        self.exit = self._process.returncode
-        kill_processes(run=self._job.run.run, launcher=os.getpid(), rank=self.rank)  # its leftover children
-        if self.exit == 0:
-            self.state = "done"
-            return None
-        early = self.restarts.lived < BEGINNING and self.exit in (1, 2)
-        self.failed_early = self.failed_early + 1 if early else 0
-        pause = self.restarts.ended()
-        if pause is None:
-            self.state = "failed"
-            return f"agent {self.rank} {describe_exit(self.exit)} and is not restarted; its log is {self.log}"
-        self.state, self._again = "waiting", time.monotonic() + pause
-        number = f"restart {self.restarts.used} of {self._job.max_restarts}"
-        return f"agent {self.rank} {describe_exit(self.exit)}; {number} in {pause:g} s"
-
-    def signal(self, number: int) -> None:
-        """Send it a signal, if it runs."""
-        if self._process is not None and self._process.poll() is None:
-            send_signal(self._process.pid, number)
-
-    def ended(self) -> bool:
-        """Say whether its process has ended, and keep the exit status."""
-        if self._process is None or self._process.poll() is None:
-            return self._process is None
-        self.exit = self._process.returncode
-        self.state = "done" if self.exit == 0 else "failed"
-        return True
 
 
 class Launcher:
@@ -138,13 +33,25 @@ class Launcher:
         command: Command = python_command,
         restarts: int | None = None,
         book: Callable[[LaunchJob], BookProcess] = BookProcess,
+        preload: bool = False,
     ) -> None:
-        """Take the job; `restarts` is 0 where the command restarts agents itself."""
+        """Take the job.
+
+        Args:
+            job: the agents to start.
+            watcher: told of all events.
+            command: of an agent's process.
+            restarts: 0 where the command restarts agents itself.
+            book: makes the process of the address book.
+            preload: import torch once, and fork agents and book from that process.
+        """
         run = dataclasses.replace(job.run, launcher=os.getpid())
         self.job = dataclasses.replace(job, run=run)
         self.watcher = watcher or Watcher()
         self._command, self._make_book = command, book
         self._restarts = job.max_restarts if restarts is None else restarts
+        self._preload = preload
+        self._server: ForkServer | None = None
         self._book: BookProcess | None = None
         self._statuses: AgentStatuses | None = None
         self._agents: list[AgentProcess] = []
@@ -210,22 +117,42 @@ class Launcher:
 
     def _start(self, stop: Callable[[], object]) -> None:
         remove_orphans()  # of launchers that were killed
+        self._start_server(stop)
+        if stop():
+            return
         if self.job.serves_book:
             self._book = self._make_book(self.job)
-            endpoint = self._book.start(stop)
+            endpoint = self._book.start(stop, self._server)
             if stop():
                 return
             self.job = self.job.with_book(endpoint)
         self._statuses = AgentStatuses(self.job.run)
         for rank in self.job.ranks:
-            agent = AgentProcess(self.job, rank, self._command, Restarts(self._restarts))
+            agent = AgentProcess(self.job, rank, self._command, Restarts(self._restarts), self._server)
             if self.watcher.listens_to(rank):
                 self._tails[rank] = Tail(agent.log)
             self._agents.append(agent)
 
+    def _start_server(self, stop: Callable[[], object]) -> None:
+        """Start the fork server, if the agents can be forked, and wait for it."""
+        command = self._command(self.job, self.job.ranks[0])
+        if self._preload and can_preload(command):
+            environment = self.job.environment(self.job.ranks[0], 0)
+            del environment["GOSSAMER_RANK"]  # by which an agent's processes are found
+            self._server = ForkServer(command, environment)
+            self._server.wait(stop)
+
+    def _look_at_server(self) -> None:
+        """Tell once that the fork server has gone."""
+        if self._server is not None and not self._server.ready:
+            self.watcher.event(f"agents start without preload: {self._server.why}")
+            self._server.close()
+            self._server = None
+
     def _look(self) -> str | None:
         """Check all agents and the book, and tell the watcher; return why to give up, if so."""
         events = [agent.look() for agent in self._agents]
+        self._look_at_server()
         hopeless = self._common_mistake()
         if hopeless:
             return hopeless
@@ -250,7 +177,7 @@ class Launcher:
 
     def _common_mistake(self) -> str | None:
         """Return the error if every agent failed twice at its start, and none got further."""
-        self._grown |= any(a.state == "running" and a.restarts.lived >= BEGINNING for a in self._agents)
+        self._grown |= any(agent.has_lived for agent in self._agents)
         if self._grown or not all(agent.failed_early >= 2 for agent in self._agents):
             return None
         first = self._agents[0]
@@ -286,6 +213,8 @@ class Launcher:
                 self._statuses.close()
             if self._book is not None:
                 self._book.stop()
+            if self._server is not None:
+                self._server.close()
             kill_processes(run=self.job.run.run, launcher=os.getpid())
             self._pass_on_output(whole=True)
             remove_shared_memory(self.job.run.run)

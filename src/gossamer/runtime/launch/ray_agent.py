@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.run.agent_folder import log_path
-from gossamer.runtime.addresses import is_loopback
+from gossamer.runtime.book.addresses import is_loopback
 from gossamer.runtime.environment import VARIABLES
 from gossamer.runtime.launch.job import LaunchJob
 

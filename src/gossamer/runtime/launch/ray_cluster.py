@@ -18,7 +18,7 @@ from typing import Any
 from gossamer.algorithms.options import option
 from gossamer.errors import UserError, unknown_name
 from gossamer.run.agent_folder import Tail, log_path
-from gossamer.runtime.addresses import is_loopback
+from gossamer.runtime.book.addresses import is_loopback
 from gossamer.runtime.launch.book_process import AgentStatuses, BookProcess
 from gossamer.runtime.launch.child_processes import send_signal
 from gossamer.runtime.launch.job import AgentOutcome, LaunchJob, LaunchReport, Watcher, cores
@@ -28,7 +28,7 @@ from gossamer.runtime.schedulers import LOOPBACK, own_address
 
 LOOK = 1.0  # seconds to wait for news of the agents while they run
 ELSEWHERE = "203.0.113.1"  # an address of no machine, to test for a network
-OBJECT_STORE = 100 * 2**20  # bytes of shared memory for Ray's objects, of which there are none to speak of
+OBJECT_STORE = 100 * 2**20  # bytes of shared memory for Ray's objects; almost none are stored
 PLACEMENTS = ("SPREAD", "PACK")
 
 

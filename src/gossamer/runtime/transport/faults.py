@@ -34,7 +34,7 @@ class _UnderWay:
     """A message under way, and from when on it can be seen."""
 
     letter: Letter
-    time: int  # nanoseconds on the own clock
+    time: int  # nanoseconds on this agent's clock
     step: int  # own iteration
 
     @property

@@ -38,6 +38,7 @@ _VERSION = 1
 # The words of a file's header, in order.
 _NAMES = ("magic", "version", "agents", "slots", "length", "pid", "incarnation", "head")
 _WORD = {name: index for index, name in enumerate(_NAMES)}
+_HEAD = _WORD["head"]
 _LINE = 64  # bytes to which slots and payloads are aligned
 _FILE_HEADER = 8 * len(_NAMES)
 _COUNTERS = 16  # bytes of begin and end, in front of a slot's message
@@ -91,10 +92,12 @@ class MessageRing:
             self._bytes = torch.frombuffer(self._map, dtype=torch.uint8)
         status = os.fstat(descriptor)
         self.identity = status.st_dev, status.st_ino
-        # Where slots begin, and views of their payloads: computed once, since every message needs them.
-        self._starts = [_aligned(_FILE_HEADER) + slot * shape.slot for slot in range(SLOTS)]
-        begins = [start + shape.payload for start in self._starts]
-        self._payloads = [self._bytes[begin : begin + shape.length] for begin in begins]
+        # Where slots begin, and views of their payloads: made once, since every message needs them.
+        starts = [_aligned(_FILE_HEADER) + slot * shape.slot for slot in range(SLOTS)]
+        self._counters = [start // 8 for start in starts]  # as words
+        self._headers = [start + _COUNTERS for start in starts]
+        self._payloads = [self._bytes[start + shape.payload :][: shape.length] for start in starts]
+        self._numbers: dict[torch.dtype, list[Tensor]] = {}  # the same views, of another type
 
     def __getitem__(self, name: str) -> int:
         """Return a word of the file's header."""
@@ -103,21 +106,32 @@ class MessageRing:
     def __setitem__(self, name: str, value: int) -> None:
         self._words[_WORD[name]] = value
 
+    @property
+    def head(self) -> int:
+        """The number of the newest message."""
+        return self._words[_HEAD]
+
     def whole(self, counter: int) -> bool:
         """Tell whether the message of this number is there, all of it."""
-        word = self._starts[counter % SLOTS] // 8
+        words, word = self._words, self._counters[counter % SLOTS]
         # End first: once it is seen, so is all that was written before it.
-        return self._words[word + 1] == counter == self._words[word]
+        return words[word + 1] == counter == words[word]
 
     def header(self, counter: int) -> bytes:
         """Return a copy of a message's header."""
-        start = self._starts[counter % SLOTS] + _COUNTERS
+        start = self._headers[counter % SLOTS]
         return self._map[start : start + self.shape.header]
 
     def payload(self, counter: int, length: int) -> Tensor:
         """Return a view of the first bytes of a message's payload."""
         whole = self._payloads[counter % SLOTS]
         return whole if length == self.shape.length else whole[:length]
+
+    def numbers(self, counter: int, dtype: torch.dtype) -> Tensor:
+        """Return a view of a whole payload, as numbers of this type."""
+        if dtype not in self._numbers:
+            self._numbers[dtype] = [payload.view(dtype) for payload in self._payloads]
+        return self._numbers[dtype][counter % SLOTS]
 
     def claim(self, incarnation: int) -> None:
         """Mark the ring as this process's."""
@@ -127,14 +141,14 @@ class MessageRing:
 
     def begin(self, counter: int, header: bytes) -> None:
         """Start to write a message: from here on its slot is not whole."""
-        start = self._starts[counter % SLOTS]
-        self._words[start // 8] = counter
-        self._map[start + _COUNTERS : start + _COUNTERS + len(header)] = header
+        self._words[self._counters[counter % SLOTS]] = counter
+        start = self._headers[counter % SLOTS]
+        self._map[start : start + len(header)] = header
 
     def finish(self, counter: int) -> None:
         """Make the message that was written the newest."""
-        self._words[self._starts[counter % SLOTS] // 8 + 1] = counter
-        self["head"] = counter
+        self._words[self._counters[counter % SLOTS] + 1] = counter
+        self._words[_HEAD] = counter
 
 
 def describe(descriptor: int) -> tuple[RingShape, int]:

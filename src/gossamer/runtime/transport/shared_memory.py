@@ -85,19 +85,19 @@ class SharedMemory(Transport):
         ring = self._ring
         if ring is None:
             raise ValueError("nothing can be published before it is opened")
-        length = sum(part.nbytes for part in parts)
+        length = parts[0].nbytes if len(parts) == 1 else sum(part.nbytes for part in parts)
         if length > ring.shape.length:
             raise ValueError(f"a payload of {length} bytes, but {ring.shape.length} were announced")
-        counter = ring["head"] + 1
+        counter = ring.head + 1
         ring.begin(counter, pack_header(stamp, self._num_agents, length))
-        payload = ring.payload(counter, length)
-        if len(parts) == 1:
-            payload.view(parts[0].dtype).copy_(parts[0].reshape(-1))
-            parts = ()
-        start = 0
-        for part in parts:
-            _copy(part.reshape(-1).view(torch.uint8), payload[start : start + part.nbytes])
-            start += part.nbytes
+        if len(parts) == 1 and length == ring.shape.length:
+            part = parts[0] if parts[0].dim() == 1 else parts[0].view(-1)
+            ring.numbers(counter, part.dtype).copy_(part)
+        else:
+            payload, start = ring.payload(counter, length), 0
+            for part in parts:
+                _copy(part.reshape(-1).view(torch.uint8), payload[start : start + part.nbytes])
+                start += part.nbytes
         ring.finish(counter)
 
     def latest(self, peer: int) -> Letter | None:
@@ -106,14 +106,13 @@ class SharedMemory(Transport):
         ring = state.ring
         if ring is None:
             return None
-        number, letter = state.letters.get(ring["head"] % SLOTS, (0, None))
-        if letter is not None and number == ring["head"] and ring.whole(number):  # most often there is nothing new
-            return letter
+        head = ring.head
+        letter = self._letter(peer, state, ring, head) if head else None  # most often the newest one is whole
         for _ in range(_TRIES):
-            letter = next(self._letters(peer, state), None)
             if letter is not None:
                 return letter
-        return None
+            letter = next(self._letters(peer, state), None)
+        return letter
 
     def at(self, peer: int, sequence: int) -> Letter | None:
         """Return a message by its iteration; what an earlier incarnation has left in the ring does not count."""
@@ -148,19 +147,25 @@ class SharedMemory(Transport):
         ring = state.ring
         if ring is None:
             return
-        head = ring["head"]
+        head = ring.head
         for counter in range(head, max(0, head - KEPT), -1):
-            if not ring.whole(counter):
-                continue
-            number, letter = state.letters.get(counter % SLOTS, (0, None))
-            if number != counter:
-                letter = self._parse(peer, ring, counter)
-                if not ring.whole(counter):  # what was parsed may be of two messages
-                    continue
-                self.counts.update(["malformed"] if letter is None else [])
-                state.letters[counter % SLOTS] = counter, letter
+            letter = self._letter(peer, state, ring, counter)
             if letter is not None:
                 yield letter
+
+    def _letter(self, peer: int, state: _PeerFile, ring: MessageRing, counter: int) -> Letter | None:
+        """Return the message of this number, or None if it is not whole or malformed."""
+        if not ring.whole(counter):
+            return None
+        number, letter = state.letters.get(counter % SLOTS, (0, None))
+        if number != counter:
+            letter = self._parse(peer, ring, counter)
+            if not ring.whole(counter):  # what was parsed may be of two messages
+                return None
+            if letter is None:
+                self.counts["malformed"] += 1
+            state.letters[counter % SLOTS] = counter, letter
+        return letter
 
     def _parse(self, peer: int, ring: MessageRing, counter: int) -> Letter | None:
         """Return a message whose payload lies in the ring, or None where the header is not one of this peer's."""
@@ -205,7 +210,7 @@ def remove_leftovers(run: str, folder: Path | None = None) -> int:
 
 
 def remove_orphans(folder: Path | None = None) -> int:
-    """Remove the files of all runs of which no process lives and no file is young; return how many there were."""
+    """Remove files of runs with no live process and no recent file; return how many there were."""
     return sum(_remove(paths) for paths in _files(folder).values() if not any(map(_may_be_needed, paths)))
 
 

@@ -23,7 +23,7 @@ POLL = 1e-4  # seconds between two looks for a message that is waited for
 class _DelayedLink:
     """One peer's messages that were seen, the newest last."""
 
-    letters: deque[tuple[int, Letter]]  # with the own iteration at which each was first seen
+    letters: deque[tuple[int, Letter]]  # with this agent's iteration at which each was first seen
     lost: bool = False  # timed out: not waited for until there is news
     order: tuple[int, int] = (-1, -1)  # of the newest
 

@@ -19,7 +19,7 @@ import zmq
 import zmq.utils.garbage  # before `close` is registered with atexit, which calls the last one first
 
 from gossamer.errors import UserError
-from gossamer.runtime.addresses import bindable, connectable, join_endpoint
+from gossamer.runtime.book.addresses import bindable, connectable, join_endpoint
 from gossamer.runtime.message import Stamp
 from gossamer.runtime.transport.base import Letter, Transport
 from gossamer.runtime.transport.request_format import run_digest

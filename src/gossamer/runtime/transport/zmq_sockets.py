@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import zmq
 from zmq.utils import z85
 
-from gossamer.runtime.keys import curve_pair
+from gossamer.runtime.book.keys import curve_pair
 from gossamer.runtime.message import header_bytes
 
 REQUEST_BYTES = 1024  # requests and CURVE's handshake are far smaller

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gossamer.report.runs import mean
 from gossamer.run.folder import to_json
+from gossamer.run.metric_rows import mean
 from gossamer.run.status import ALIVE, DEAD, DONE, REJOINED, RUNNING, StatusFile
 from gossamer.runtime.launch.job import LaunchJob, LaunchReport, Watcher
 from gossamer.train.processes.merged_rows import age_matrix

@@ -11,17 +11,18 @@ import torch
 from torch import nn
 
 from gossamer.errors import UserError
-from gossamer.report.runs import mean
 from gossamer.run.agent_folder import AgentFolder
 from gossamer.run.folder import RunFolder
 from gossamer.run.machine import check_device
+from gossamer.run.metric_rows import mean
 from gossamer.run.plan import Plan
+from gossamer.run.process_settings import ProcessSettings
 from gossamer.run.status import StatusFile
 from gossamer.run.summary import MeasuredValues, OfAverage, ProcessesSummary, finite_or_nan, make_summary
 from gossamer.runtime.age_trace import merge_traces
 from gossamer.runtime.compression import parse_codec
+from gossamer.runtime.environment import Run
 from gossamer.runtime.launch.job import LaunchJob, LaunchReport, Watcher
-from gossamer.runtime.launch.launch_settings import ProcessSettings
 from gossamer.runtime.launch.launcher import Launcher
 from gossamer.runtime.node import check_rule
 from gossamer.runtime.transport.fault_spec import parse_faults
@@ -63,7 +64,13 @@ def train(
     stop: Callable[[], object] = lambda: None,
 ) -> ProcessesSummary:
     """Run all agents to the end; write the summary of the run to its folder, and return it."""
-    run = how.run_of(made, f"train-{secrets.token_hex(8)}")
+    run = Run(  # each agent makes the network itself
+        agents=made.network.num_agents,
+        run=f"train-{secrets.token_hex(8)}",
+        seed=made.settings.seed,
+        record=how.record is not None,
+        **{**how.links, "max_age": max(how.max_age, made.network.delay.largest + 1)},
+    )
     job = LaunchJob(
         run=run,
         ranks=tuple(range(run.agents)),
@@ -76,7 +83,7 @@ def train(
     growing = GrowingHistory(folder, run.agents)
     file = StatusFile(folder.path, steps=made.steps, steps_per_epoch=made.steps_per_epoch)
     told = StatusRecorder(watcher or Watcher(), file, also=lambda *_: growing.look())
-    report = Launcher(job, told, command=_command).run(stop)
+    report = Launcher(job, told, command=_command, preload=True).run(stop)
     told.end(how_it_ended(report))  # in case the summary fails
     if how.record is not None:
         merge_traces(folder.path, Path(how.record))

@@ -3,10 +3,9 @@
 import math
 from typing import Any
 
-from gossamer.engine.metrics import MOST_PAIRED
-from gossamer.report.runs import mean
 from gossamer.run.agent_folder import AgentFolder, Tail, parsed, read_rows
 from gossamer.run.folder import RunFolder
+from gossamer.run.metric_rows import MOST_PAIRED, mean
 
 Row = dict[str, Any]
 

@@ -15,12 +15,12 @@ import torch
 from torch import nn
 
 import gossamer as gm
-from gossamer.engine.batch_feed import Draw, Feed
+from gossamer.data.device_batches import DeviceBatches, Draw
 from gossamer.errors import StabilityWarning
 from gossamer.run.agent_folder import AgentFolder
 from gossamer.run.folder import RunFolder
 from gossamer.run.machine import arithmetic
-from gossamer.run.plan import make_plan
+from gossamer.run.plan import batches_of, make_plan
 from gossamer.runtime.environment import read_environment
 from gossamer.seeding import drawing_from
 from gossamer.shapes import Tensor
@@ -62,7 +62,7 @@ class Worker:
                 or not AgentFolder(path, rank).checkpoints.exist(),
             )
         self.folder = AgentFolder(path, rank)
-        self._feed, self._fresh = self._make_feed("batches"), self._make_feed("fresh-batches")
+        self._batches, self._fresh = self._batches_for("batches"), self._batches_for("fresh-batches")
         self._stopped = False
         self._sums: dict[str, float] = {}
         self._sent, self._begun = 0, time.monotonic()
@@ -71,18 +71,9 @@ class Worker:
         if self.folder.checkpoints.exist() and not self.optimizer.adopted:
             self._resume()
 
-    def _make_feed(self, purpose: str) -> Feed:
-        settings = self.settings
-        return Feed(
-            self.task,
-            self.plan.shards,
-            settings.batch,
-            settings.seed,
-            settings.device,
-            getattr(torch, settings.dtype),
-            augment=settings.augment == "crop-flip",
-            purpose=purpose,
-        )
+    def _batches_for(self, purpose: str) -> DeviceBatches:
+        dtype = getattr(torch, self.settings.dtype)
+        return batches_of(self.settings, self.task, self.plan.shards, purpose, dtype)
 
     def run(self) -> str:
         """Train to the end, until a signal, or until the loss is not finite; return how it ended."""
@@ -132,10 +123,10 @@ class Worker:
     def _add(self, name: str, value: float) -> None:
         self._sums[name] = self._sums.get(name, 0.0) + value
 
-    def _evaluate(self, feed: Feed, t: int) -> Tensor:
+    def _evaluate(self, batches: DeviceBatches, t: int) -> Tensor:
         """Return the loss on this agent's batch of a step; gradients stay in the parameters."""
-        rank, draw = slice(self.agent.rank, self.agent.rank + 1), feed.draw(t)
-        inputs, targets = feed.load(Draw(draw.indices[rank], None if draw.crops is None else draw.crops[rank]))
+        rank, draw = slice(self.agent.rank, self.agent.rank + 1), batches.draw(t)
+        inputs, targets = batches.load(Draw(draw.indices[rank], None if draw.crops is None else draw.crops[rank]))
         self.module.train()
         self.module.zero_grad()
         with drawing_from(inputs.device, self.settings.seed, f"dropout-{self.agent.rank}", t):
@@ -146,12 +137,12 @@ class Worker:
     def _on_batch(self, t: int) -> Callable[[], Tensor]:
         """Return the closure of a step; only its first call changes the running statistics."""
         calls = itertools.count()
-        return lambda: self._evaluate(self._feed, t) if next(calls) == 0 else self._apart(self._feed, t)
+        return lambda: self._evaluate(self._batches, t) if next(calls) == 0 else self._apart(self._batches, t)
 
-    def _apart(self, feed: Feed, t: int) -> Tensor:
+    def _apart(self, batches: DeviceBatches, t: int) -> Tensor:
         """Evaluate without a change of the running statistics."""
         before = [buffer.clone() for buffer in self.module.buffers()]
-        loss = self._evaluate(feed, t)
+        loss = self._evaluate(batches, t)
         for buffer, value in zip(self.module.buffers(), before, strict=True):
             buffer.copy_(value)
         return loss

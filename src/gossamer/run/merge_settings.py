@@ -1,14 +1,17 @@
-"""Presets: sets of readings of the paper. docs/readings.md explains every line.
+"""Settings from several sources: preset, file, flags and the text of the algorithm. Each overrides those before it.
 
-A preset gives values for settings and algorithm options. Values from the user override them.
+A preset is a reading of the paper: values of settings and of algorithm options. docs/readings.md explains every line.
 """
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-from gossamer.algorithms import algorithm_class
+from gossamer.algorithms import algorithm_class, parse_algorithm
 from gossamer.algorithms.options import describe_options
+from gossamer.algorithms.plugins import load_plugins
 from gossamer.errors import unknown_name
-from gossamer.run.settings import SETTING_NAMES
+from gossamer.run.settings import SETTING_NAMES, Settings, make_settings, read_settings
 
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},  # the recommended readings, which are the defaults of all settings and options
@@ -55,3 +58,16 @@ def preset_values(name: str, algorithm: str) -> dict[str, Any]:
         raise unknown_name("preset", name, PRESETS)
     known = {*SETTING_NAMES, *describe_options(algorithm_class(algorithm))}
     return {key: value for key, value in PRESETS[name].items() if key in known}
+
+
+def with_file(path: Path | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the given values on top of those of a file of settings, if there is one."""
+    return {**(read_settings(path) if path is not None else {}), **given}
+
+
+def merge_settings(values: Mapping[str, Any], preset: str | None = None) -> Settings:
+    """Load the plugins, and return the settings: options in the algorithm's text override all other values."""
+    load_plugins(values.get("plugin"))
+    name, options = parse_algorithm(str(values.get("algorithm", Settings.algorithm)))
+    base = {} if preset is None else preset_values(preset, name)
+    return make_settings({**base, **values, **options, "algorithm": name})

@@ -1,13 +1,13 @@
 """The mini-batches of all agents: indices and crops are drawn ahead and turned into examples on the device."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 
-from gossamer.data import AugmentDraws, Batches, crop_flip
-from gossamer.data.batches import BLOCK
+from gossamer.data.batches import BLOCK, AugmentDraws, Batches, crop_flip
+from gossamer.data.examples import Examples
 from gossamer.shapes import Int, Tensor
-from gossamer.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -23,12 +23,13 @@ class Draw:
         return [self.indices] if self.crops is None else [self.indices, self.crops]
 
 
-class Feed:
+class DeviceBatches:
     """The agents' mini-batches as a function of (seed, step). The raw examples stay on the device."""
 
     def __init__(
         self,
-        task: Task,
+        examples: Examples,
+        prepare: Callable[[Tensor, torch.dtype], Tensor],
         shards: list[Tensor],
         batch: int,
         seed: int,
@@ -38,8 +39,9 @@ class Feed:
         augment: bool = False,
         purpose: str = "batches",
     ) -> None:
-        self.task, self.seed, self.device, self.dtype = task, seed, device, dtype
-        self.examples = task.train.to(device)  # no copy if they are there already
+        """`prepare` turns raw inputs into inputs of the model, as `Task.inputs` does."""
+        self.seed, self.device, self.dtype = seed, device, dtype
+        self._prepare, self._examples = prepare, examples.to(device)  # no copy if they are there already
         self._batches = Batches(shards, batch, seed, purpose)
         self._crops = AugmentDraws(seed, len(shards), batch, f"augment-{purpose}") if augment else None
         self._held: tuple[int, Tensor, Tensor | None] | None = None  # the latest block, on the device
@@ -61,7 +63,12 @@ class Feed:
 
     def load(self, draw: Draw) -> tuple[Tensor, Tensor]:
         """Return the inputs, ready for a model, and the targets. It depends on tensors only, so it can be recorded."""
-        inputs, targets = self.examples.x[draw.indices], self.examples.y[draw.indices]
+        inputs, targets = rows_of(self._examples.x, draw.indices), self._examples.y[draw.indices]
         if draw.crops is not None:
             inputs = crop_flip(inputs, draw.crops)
-        return self.task.inputs(inputs, self.dtype), targets
+        return self._prepare(inputs, self.dtype), targets
+
+
+def rows_of(examples: Tensor, indices: Int[Tensor, "*shape"]) -> Tensor:
+    """Return examples[indices]; index_select copies whole rows, four times as fast on a CPU."""
+    return examples.index_select(0, indices.flatten()).view(*indices.shape, *examples.shape[1:])

@@ -3,29 +3,22 @@
 The book is a TCPStore in its own process. Training continues without it: an agent keeps the entries it has read, and
 posts its own again when the book returns. The store has no passwords: any client that reaches it can read and remove
 entries, but cannot forge one that an agent with the run's key accepts.
-
-`python -m gossamer.runtime.book ADDRESS PORT` serves until SIGTERM, and prints the book's endpoint.
 """
 
 import atexit
 import contextlib
-import os
-import signal
 import socket
-import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]  # it is public, if not in __all__
 
-from gossamer.errors import UserError, read_whole
-from gossamer.runtime.addresses import bindable, join_endpoint, refuse_without_key, split_endpoint
-from gossamer.runtime.keys import BookEntry, Forged, read_key, seal, unseal
+from gossamer.errors import UserError
+from gossamer.runtime.book.addresses import bindable, join_endpoint, refuse_without_key, split_endpoint
+from gossamer.runtime.book.keys import BookEntry, Forged, seal, unseal
 
 PERIOD = 0.25  # seconds between two looks at the book
 PATIENCE = 3.0  # seconds for one look, or for a connection; a slower book counts as lost
@@ -244,26 +237,3 @@ class _BookLine:
         fetched = store.multi_get([self._book.place(name) for name in names]) if names else []
         if self._book.serves(self):
             self._book.take(dict(zip(names, fetched, strict=True)))
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Serve a book until SIGTERM or SIGINT, and print where."""
-    signals = {signal.SIGTERM, signal.SIGINT}
-    signal.pthread_sigmask(signal.SIG_BLOCK, signals)  # before the server's thread exists, which inherits it
-    try:
-        if len(arguments) != 2:
-            raise UserError(f"got {len(arguments)} arguments, two are needed; give ADDRESS PORT, such as 127.0.0.1 0")
-        file = os.environ.get("GOSSAMER_KEY_FILE")
-        port = read_whole("the port", arguments[1])
-        server = serve_book(arguments[0], port, read_key(Path(file)) if file else None)
-    except UserError as error:
-        print(f"gossamer: {error}", file=sys.stderr)
-        return 2
-    print(server.endpoint, flush=True)
-    signal.sigwait(signals)
-    server.close()
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
