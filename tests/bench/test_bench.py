@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import gossamer as gm
+from gossamer import fused
 from gossamer.bench import CASES, gossip, make_request
 from gossamer.bench.measure import Contestant, Race, Timing, copy_rate
 from gossamer.bench.rival_steps import NaiveLoop, OneModel, Vmapped
@@ -71,6 +72,21 @@ def test_late_messages_are_there_before_the_engine_is_timed(case, monkeypatch):
     assert engines and len({one.label for one in seen}) == len(seen)
     for one in engines:
         assert one.warm_up >= one.step.__self__.mailbox.network.delay.largest + 2
+
+
+def test_the_floor_of_a_rule_counts_every_row_that_it_reads_or_writes_once(monkeypatch):
+    monkeypatch.setattr(fused, "SMALLEST", 0)
+    x = torch.ones(4, 1000)
+    recorder = fused.make_recorder(x)
+    rows, other = recorder.defer(x), recorder.defer(2 * x)
+    recorder.finish([rows * other + rows, rows - other])  # two rows read, two written
+    assert recorder.bytes_moved == 4 * x.nbytes
+    measured = CASES["rules-many"].run(PLAN)
+    gradient, *rules = measured.rows
+    assert {row["delay"] for row in rules} == {"3", "uniform:5,60"} and len(rules) == 10
+    for row in rules:
+        assert row["over_floor"] == pytest.approx(row["ms"] / row["floor_ms"])
+        assert row["with_gradient"] == pytest.approx((gradient["ms"] + row["ms"]) / gradient["ms"])
 
 
 def test_the_floor_counts_the_passes_of_every_unit():

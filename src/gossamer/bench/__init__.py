@@ -3,6 +3,7 @@
 # Importing these modules registers their cases, in this order.
 from gossamer.bench import speed  # noqa: F401 # isort: skip
 from gossamer.bench import scale  # noqa: F401 # isort: skip
+from gossamer.bench import rule_cost  # noqa: F401 # isort: skip
 from gossamer.bench import runtime_cases  # noqa: F401 # isort: skip
 from gossamer.bench import start_case  # noqa: F401 # isort: skip
 from gossamer.bench.cases import CASES, Request, choose_cases, make_request

@@ -76,6 +76,7 @@ class Recorder:
     def __init__(self, agents: int, size: int) -> None:
         self.agents, self.size = agents, size
         self.shape = (agents, size)
+        self.bytes_moved = 0  # of all passes so far
         self._buffers = Buffers()
         self._known: dict[int, Deferred] = {}
         self._made: list[weakref.ref[Deferred]] = []
@@ -122,11 +123,8 @@ class Recorder:
             targets += [each for each in alive if isinstance(each.node, Total)]  # totals come in groups: one pass
         needed = _needed([each.node for each in targets])
         targets += [each for each in alive if id(each.node) in needed and not each.passing]
-        compute(
-            list({id(each.node): Wanted(each.node, each.kind) for each in targets}.values()),
-            *self.shape,
-            self._buffers,
-        )
+        wanted = {id(each.node): Wanted(each.node, each.kind) for each in targets}
+        self.bytes_moved += compute(list(wanted.values()), *self.shape, self._buffers)
         for each in targets:
             if not isinstance(each.node, Total):
                 each.node = resolved(each.node)

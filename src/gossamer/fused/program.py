@@ -34,9 +34,14 @@ class Wanted(NamedTuple):
     dtype: torch.dtype
 
 
-def compute(wanted: Sequence[Wanted], agents: int, size: int, buffers: Buffers) -> None:
-    """Compute the wanted nodes in one pass; afterwards each has its leaf, or its value if it is a total."""
-    _Program(wanted, agents, size, buffers).run()
+def compute(wanted: Sequence[Wanted], agents: int, size: int, buffers: Buffers) -> int:
+    """Compute the wanted nodes in one pass; afterwards each has its leaf, or its value if it is a total.
+
+    Return the bytes of the rows that are read and written.
+    """
+    program = _Program(wanted, agents, size, buffers)
+    program.run()
+    return program.bytes_moved
 
 
 class _Program:
@@ -142,6 +147,12 @@ class _Program:
             self._scratches += 1
             return 0, 0, 0, tensor.data_ptr(), self.size * item
         return tensor.data_ptr(), self.size * item, item, 0, 0
+
+    @property
+    def bytes_moved(self) -> int:
+        """The bytes of all rows that are read and written, each once."""
+        read = {node.tensor.data_ptr(): node.tensor.nbytes for node in self._kept if isinstance(node, Leaf)}
+        return sum(read.values()) + sum(tensor.nbytes for _, tensor in self._computed)
 
     def run(self) -> None:
         """Compute everything."""
