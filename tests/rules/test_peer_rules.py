@@ -451,8 +451,8 @@ def test_one_agents_row_alone_gives_that_row_of_states_and_memory(text, world):
         ("feddelavg/alpha=half", "unknown alpha 'half'"),
         ("sdm-asgd/damping=1.5", r"damping must lie in \[0, 1\], got 1.5"),
         ("sdm-asgd/damping=nan", "damping must lie in"),
-        ("sdm-asgd/lag=-1", "lag must be 0 steps or more and finite, got -1"),
-        ("sdm-asgd/lag=inf", "lag must be 0 steps or more and finite, got inf"),
+        ("sdm-asgd/lag=-1", "lag must be 0 or more and finite, got -1"),
+        ("sdm-asgd/lag=inf", "lag must be 0 or more and finite, got inf"),
         ("sdm-asgd/gain=large", "unknown gain 'large'"),
     ],
 )

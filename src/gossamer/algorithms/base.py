@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import ClassVar, Protocol, runtime_checkable
 
-from gossamer.algorithms.options import option
+from gossamer.algorithms.options import check_ranges, option
 from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.shapes import Bool, Float, Int, Shaped, Tensor
@@ -222,6 +222,7 @@ class Algorithm(ABC):
         hears_late: False if the rule ignores late links, so nothing is sent over them.
         origin: "published" as its source prints it, "adapted" (its page says what and why), or "ours".
         revision: raised when the same options begin to give other numbers; stored results of a lower one are stale.
+        sends_gradient: True if the message contains the gradient, which is thus taken before mixing.
         gradient_at: where the local gradient is taken: the agent's "own" point, or the "mixed" one.
     """
 
@@ -230,12 +231,22 @@ class Algorithm(ABC):
     hears_late: ClassVar[bool] = True
     origin: ClassVar[str] = "ours"
     revision: ClassVar[int] = 1
+    sends_gradient: ClassVar[bool] = False
 
     gradient_at: str = option(
         "own",
         "point at which the local gradient is taken: the agent's own, or the mixed one",
         choices=("own", "mixed"),
     )
+
+    def __post_init__(self) -> None:
+        """Check the options; a rule with further checks calls this too."""
+        check_ranges(self)
+        if self.sends_gradient and self.gradient_at == "mixed":
+            raise UserError(
+                f"gradient_at=mixed does not go with {self.name}, whose messages contain the gradient, which is thus "
+                "taken before mixing; use gradient_at=own"
+            )
 
     @property
     def message(self) -> tuple[str, ...]:

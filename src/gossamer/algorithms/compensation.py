@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from gossamer.algorithms.base import Algorithm, Late, Own, Past
-from gossamer.algorithms.options import option
+from gossamer.algorithms.options import NOT_NEGATIVE, option
 from gossamer.algorithms.steps import product
 from gossamer.errors import UserError
 from gossamer.shapes import Float, Int, Tensor
@@ -33,7 +33,9 @@ def geometric_sum(q: Float[Tensor, "*shape"], terms: int) -> Float[Tensor, "*sha
 class Compensated(Algorithm):
     """Base of the rules that predict: the options and the sum of the delay-compensated gradient."""
 
-    lam: float = option(1.0, "lambda, the weight of the curvature term; the paper tries 0.001, 0.1 and 1")
+    lam: float = option(
+        1.0, "lambda, the weight of the curvature term; the paper tries 0.001, 0.1 and 1", within=NOT_NEGATIVE
+    )
     lam_form: str = option(
         "linear",
         "curvature term h: linear = lam g*g, squared = (lam g)*(lam g) as in the appendix, adaptive = "
@@ -62,8 +64,7 @@ class Compensated(Algorithm):
     )
 
     def __post_init__(self) -> None:
-        if not 0 <= self.lam < float("inf"):
-            raise UserError(f"lam must be 0 or more and finite, got {self.lam}; the paper uses 1")
+        super().__post_init__()
         if self.self_consistent and self.horizon != "sum":
             raise UserError(f"self_consistent sums over the whole delay, got horizon={self.horizon}; use horizon=sum")
 

@@ -6,13 +6,11 @@
 The trend 2 m - n, double exponential smoothing (Brown 1956), follows a steady drift without lag.
 """
 
-import math
 from dataclasses import dataclass
 
 import torch
 
 from gossamer.algorithms.base import Algorithm, Own
-from gossamer.errors import UserError
 from gossamer.shapes import Float, Tensor
 
 
@@ -22,13 +20,6 @@ class Damped(Algorithm):
 
     damping: float
     lag: float
-
-    def check_damping(self) -> None:
-        """Raise UserError for options out of range."""
-        if not 0 <= self.damping <= 1:
-            raise UserError(f"damping must lie in [0, 1], got {self.damping}; use for example 0.2")
-        if not 0 <= self.lag < math.inf:
-            raise UserError(f"lag must be 0 steps or more and finite, got {self.lag}; use for example 10")
 
     def smoothed(self, own: Own) -> dict[str, Tensor]:
         """Return the next values of the smoothed paths that the rule keeps."""

@@ -56,6 +56,7 @@ class Matched(Algorithm):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.gain, str) and self.gain not in (AUTO, *GAINS):
             names = ", ".join((AUTO, *GAINS))
             raise UserError(f"unknown gain '{self.gain}'; use {names} or a positive number such as 0.05")

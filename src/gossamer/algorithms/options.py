@@ -1,9 +1,11 @@
 """Hyper-parameters as documented dataclass fields, read from text or Python values."""
 
 import dataclasses
+import math
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from gossamer.errors import UserError, unknown_name
@@ -13,15 +15,48 @@ _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _HINTS: dict[type[Any], dict[str, Any]] = {}  # cached by class: reproducing the paper reads thousands of settings
 
 
+@dataclass(frozen=True)
+class Range:
+    """The numbers that an option takes: in the words of the error, as a test, and one of them."""
+
+    words: str
+    holds: Callable[[float], bool]
+    example: float
+
+
+CLOSED = Range("lie in [0, 1]", lambda value: 0 <= value <= 1, 0.2)
+FRACTION = Range("lie in [0, 1)", lambda value: 0 <= value < 1, 0.9)
+NOT_NEGATIVE = Range("be 0 or more and finite", lambda value: 0 <= value < math.inf, 1.0)
+POSITIVE = Range("be positive and finite", lambda value: 0 < value < math.inf, 0.5)
+SHARE = Range("lie above 0 and be at most 1", lambda value: 0 < value <= 1, 0.9)
+PERIOD = Range("be 1 step or more", lambda value: value >= 1, 8.0)
+COUNT = Range("be 0 or more", lambda value: value >= 0, 10.0)
+
+
 def option(
-    default: Any, help: str, *, choices: Sequence[str] | None = None, was: Any = None, later: bool = False
+    default: Any,
+    help: str,
+    *,
+    choices: Sequence[str] | None = None,
+    within: Range | None = None,
+    was: Any = None,
+    later: bool = False,
 ) -> Any:
-    """Declare a hyper-parameter: its default, one line of help and the choices, if it has any.
+    """Declare a hyper-parameter: its default, one line of help, and the choices or the range, if it has any.
 
     `was` is a former default, which stored runs leave out; a changed default must not rename them. `later` says that
     checkpoints are older than the option: its default must leave them valid.
     """
-    return dataclasses.field(default=default, metadata={"help": help, "choices": choices, "was": was, "later": later})
+    about = {"help": help, "choices": choices, "within": within, "was": was, "later": later}
+    return dataclasses.field(default=default, metadata=about)
+
+
+def check_ranges(options: Any) -> None:
+    """Raise UserError if a number is outside the range of its option."""
+    for field in dataclasses.fields(options):
+        value, within = getattr(options, field.name), field.metadata.get("within")
+        if within is not None and not within.holds(value):
+            raise UserError(f"{field.name} must {within.words}, got {value}; use for example {within.example:g}")
 
 
 def former_defaults(cls: type[Any]) -> dict[str, Any]:

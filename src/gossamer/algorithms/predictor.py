@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from gossamer.algorithms.base import Late, Own, Past
 from gossamer.algorithms.damping import Damped
-from gossamer.algorithms.options import option
+from gossamer.algorithms.options import CLOSED, NOT_NEGATIVE, option
 from gossamer.algorithms.p_asgd import Predicting
 from gossamer.algorithms.steps import add_product, scale_rows
 from gossamer.errors import UserError
@@ -35,13 +35,12 @@ class PredictorChoice(Predicting, Damped):
         later=True,
     )
     damping: float = option(
-        0.0, "psi, the share of the deviation from the trend removed at each step; 0 is none", later=True
+        0.0, "psi, the share of the deviation from the trend removed at each step; 0 is none", within=CLOSED, later=True
     )
-    lag: float = option(10.0, "L, the lag of each smoothed path, in steps", later=True)
+    lag: float = option(10.0, "L, the lag of each smoothed path, in steps", within=NOT_NEGATIVE, later=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.check_damping()
         if self.predictor != "gradient" and (self.source, self.horizon) != ("sent", "sum"):
             raise UserError(
                 f"horizon={self.horizon} and source={self.source} belong to predictor=gradient, got "

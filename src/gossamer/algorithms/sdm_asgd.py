@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from gossamer.algorithms.base import Inbox, Noise, Own, Place, Update, Weights
 from gossamer.algorithms.damping import Damped
 from gossamer.algorithms.dm_asgd import DmAsgd
-from gossamer.algorithms.options import option
+from gossamer.algorithms.options import CLOSED, NOT_NEGATIVE, option
 from gossamer.algorithms.registry import register
 from gossamer.shapes import Float, Tensor
 
@@ -26,12 +26,10 @@ class SdmAsgd(Damped, DmAsgd):
 
     origin = "ours"
 
-    damping: float = option(0.2, "psi, the share of the deviation from the trend removed at each step; 0 is dm-asgd")
-    lag: float = option(10.0, "L, the lag of each smoothed path, in steps")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.check_damping()
+    damping: float = option(
+        0.2, "psi, the share of the deviation from the trend removed at each step; 0 is dm-asgd", within=CLOSED
+    )
+    lag: float = option(10.0, "L, the lag of each smoothed path, in steps", within=NOT_NEGATIVE)
 
     def start(self, x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
         """Both smoothed paths start at x."""

@@ -129,7 +129,7 @@ class InboxMaker:
         return inbox, self._weights(reliable, late, self._links_elsewhere())
 
     def _forget(self, ages: list[int]) -> list[int]:
-        """Forget messages older than the own past states that are kept, except totals."""
+        """Forget messages older than the past states that this agent keeps, except totals."""
         if self.algorithm.totals:
             return [min(age, self.oldest) for age in ages]
         return [age if age <= self.oldest else NOTHING for age in ages]

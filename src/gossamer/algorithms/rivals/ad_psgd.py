@@ -27,10 +27,9 @@ import numpy as np
 import torch
 
 from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Place, Update, Weights
-from gossamer.algorithms.options import option
+from gossamer.algorithms.options import COUNT, option
 from gossamer.algorithms.registry import register
 from gossamer.algorithms.steps import mix_heard
-from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.network.delay import steps_until_negligible
 from gossamer.shapes import Bool, Float, Int, Tensor
@@ -53,12 +52,8 @@ class AdPsgd(Algorithm):
         choices=("symmetric", "one-sided"),
     )
     exchange_steps: int = option(
-        0, "P, steps of a symmetric exchange over late links; 0 = largest possible message age + 1"
+        0, "P, steps of a symmetric exchange over late links; 0 = largest possible message age + 1", within=COUNT
     )
-
-    def __post_init__(self) -> None:
-        if self.exchange_steps < 0:
-            raise UserError(f"exchange_steps must be 0 or more, got {self.exchange_steps}; use 0 for the default")
 
     @property
     def message(self) -> tuple[str, ...]:

@@ -9,13 +9,12 @@ rho c > 1. The alignment is taken over the whole model or per tensor. rho = 0 is
 describes the messages. The formula is reconstructed from the description in the publication.
 """
 
-import math
 from dataclasses import dataclass
 
 import torch
 
 from gossamer.algorithms.base import Own, Place
-from gossamer.algorithms.options import option
+from gossamer.algorithms.options import FRACTION, NOT_NEGATIVE, option
 from gossamer.algorithms.registry import register
 from gossamer.algorithms.rivals.server import Pushes, ServerBased
 from gossamer.errors import UserError
@@ -32,16 +31,12 @@ class AdaptiveBraking(ServerBased):
     origin = "adapted"
     revision = 2
 
-    mu: float = option(0.9, "momentum of the rule itself")
-    rho: float = option(2.0, "strength of the braking; 0 is plain momentum")
+    mu: float = option(0.9, "momentum of the rule itself", within=FRACTION)
+    rho: float = option(2.0, "strength of the braking; 0 is plain momentum", within=NOT_NEGATIVE)
     granularity: str = option("model", "one alignment per model, or one per tensor", choices=("model", "tensor"))
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.mu < 1:
-            raise UserError(f"mu must lie in [0, 1), got {self.mu}; use for example 0.9")
-        if not 0 <= self.rho < math.inf:
-            raise UserError(f"rho must be 0 or more and finite, got {self.rho}; use for example 2")
         if self.server_momentum:
             raise UserError(
                 f"adaptive-braking has a momentum of its own, got server_momentum {self.server_momentum}; use mu"

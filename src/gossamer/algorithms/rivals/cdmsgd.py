@@ -13,7 +13,7 @@ from typing import ClassVar
 import torch
 
 from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Place, Update, Weights
-from gossamer.algorithms.options import option
+from gossamer.algorithms.options import FRACTION, option
 from gossamer.algorithms.registry import register
 from gossamer.algorithms.steps import mix_heard
 from gossamer.errors import UserError
@@ -28,12 +28,11 @@ class Cdmsgd(Algorithm):
     origin = "published"
     waits: ClassVar[bool] = True
 
-    mu: float = option(0.9, "momentum of the rule itself")
+    mu: float = option(0.9, "momentum of the rule itself", within=FRACTION)
     look_ahead: bool = option(False, "take the gradient at x + mu V, Nesterov's form (one more gradient per step)")
 
     def __post_init__(self) -> None:
-        if not 0 <= self.mu < 1:
-            raise UserError(f"mu must lie in [0, 1), got {self.mu}; use for example 0.9")
+        super().__post_init__()
         if self.look_ahead and self.gradient_at == "mixed":
             raise UserError("look_ahead and gradient_at=mixed each name a point for the gradient; drop one of them")
 

@@ -9,7 +9,6 @@ The squared gradient approximates the diagonal of the Hessian. dc-asgd-c has a c
 MS_k depends on worker k's gradients alone, so the worker keeps it and sends h_k = L g_k * g_k.
 """
 
-import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,23 +16,18 @@ from dataclasses import dataclass
 import torch
 
 from gossamer.algorithms.base import Own, Place
-from gossamer.algorithms.options import option
+from gossamer.algorithms.options import FRACTION, NOT_NEGATIVE, option
 from gossamer.algorithms.registry import register
 from gossamer.algorithms.rivals.server import Pulled, Pushes, ServerBased
-from gossamer.errors import UserError
 from gossamer.shapes import Float, Tensor
 
+LAM0 = "lambda_0, the weight of the curvature term: 0.04 for dc-asgd-c, 2 for dc-asgd-a"
 SMALLEST_SQUARE = 1e-7  # the authors' guard of the square root
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Compensated(ServerBased):
-    lam0: float = option(0.04, "lambda_0, the weight of the curvature term: 0.04 for dc-asgd-c, 2 for dc-asgd-a")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.lam0 < math.inf:
-            raise UserError(f"lam0 must be 0 or more and finite, got {self.lam0}; use for example 0.04")
+    lam0: float = option(0.04, LAM0, within=NOT_NEGATIVE)
 
     @abstractmethod
     def curvature(self, message: Mapping[str, Float[Tensor, "m _"]]) -> Float[Tensor, "m d"]:
@@ -63,13 +57,8 @@ class DcAsgdA(_Compensated):
 
     origin = "adapted"
 
-    lam0: float = option(2.0, "lambda_0, the weight of the curvature term: 0.04 for dc-asgd-c, 2 for dc-asgd-a")
-    ms_decay: float = option(0.95, "decay m of the mean square of gradients")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.ms_decay < 1:
-            raise UserError(f"ms_decay must lie in [0, 1), got {self.ms_decay}; use for example 0.95")
+    lam0: float = option(2.0, LAM0, within=NOT_NEGATIVE)
+    ms_decay: float = option(0.95, "decay m of the mean square of gradients", within=FRACTION)
 
     @property
     def message(self) -> tuple[str, ...]:

@@ -16,16 +16,14 @@ Momentum is linear: v(g + b) = v(g) + B with B <- mu B + b, so the rule keeps B 
 v(g + b) = v(g) + b + mu B.
 """
 
-import math
 from dataclasses import dataclass
 
 import torch
 
 from gossamer.algorithms.base import Inbox, Noise, Own, Place, Update, Weights
-from gossamer.algorithms.options import option
+from gossamer.algorithms.options import NOT_NEGATIVE, option
 from gossamer.algorithms.registry import register
 from gossamer.algorithms.rivals.dga import Dga
-from gossamer.errors import UserError
 from gossamer.shapes import Float, Tensor
 
 TINY = 1e-12  # avoids 0/0 where D is zero
@@ -40,12 +38,9 @@ class DcS3gd(Dga):
     origin = "adapted"
     revision = 2
 
-    lam0: float = option(0.2, "length of the compensation over the length of the gradient; 0 is dga, one step later")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 <= self.lam0 < math.inf:
-            raise UserError(f"lam0 must be 0 or more and finite, got {self.lam0}; use for example 0.2")
+    lam0: float = option(
+        0.2, "length of the compensation over the length of the gradient; 0 is dga, one step later", within=NOT_NEGATIVE
+    )
 
     def start(self, x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
         nothing = torch.zeros_like(x)

@@ -12,13 +12,12 @@ applied. S_k sums the server's steps in units of eta: each is the mean of s over
 far the model moves within a delay. Workers return the server's three counters with each gradient.
 """
 
-import math
 from dataclasses import dataclass, replace
 
 import torch
 
 from gossamer.algorithms.base import Own, Place
-from gossamer.algorithms.options import option
+from gossamer.algorithms.options import COUNT, SHARE, option
 from gossamer.algorithms.registry import register
 from gossamer.algorithms.rivals.server import Pulled, Pushes, ServerBased
 from gossamer.errors import UserError
@@ -44,17 +43,13 @@ class DelayAdaptive(ServerBased):
         "inverse = 1/(1 + age)",
         choices=RULES,
     )
-    alpha: float = option(0.9, "for rule=wu: the share of the allowed step that is taken")
-    limit: int = option(10, "for rule=cutoff: the largest age that counts, in steps")
+    alpha: float = option(0.9, "for rule=wu: the share of the allowed step that is taken", within=SHARE)
+    limit: int = option(10, "for rule=cutoff: the largest age that counts, in steps", within=COUNT)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.rule not in RULES:
             raise UserError(f"unknown rule '{self.rule}' of delay-adaptive; use {', '.join(RULES)}")
-        if not 0 < self.alpha <= 1 or math.isnan(self.alpha):
-            raise UserError(f"alpha must lie above 0 and be at most 1, got {self.alpha}; use for example 0.9")
-        if self.limit < 0:
-            raise UserError(f"limit must be 0 or more, got {self.limit}; use for example 10")
 
     @property
     def message(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from gossamer.algorithms.base import Own, Place
-from gossamer.algorithms.options import option
+from gossamer.algorithms.options import FRACTION, option
 from gossamer.algorithms.registry import register
 from gossamer.algorithms.rivals.server import Pushes, ServerBased
 from gossamer.errors import UserError
@@ -26,12 +26,12 @@ class DelayedNesterov(ServerBased):
 
     origin = "adapted"
 
-    beta: float = option(0.9, "momentum of delayed-nesterov, updated once per N gradients, N the number of agents")
+    beta: float = option(
+        0.9, "momentum of delayed-nesterov, updated once per N gradients, N the number of agents", within=FRACTION
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.beta < 1:
-            raise UserError(f"beta must lie in [0, 1), got {self.beta}; use for example 0.9")
         if self.server_momentum:
             raise UserError(
                 f"delayed-nesterov has a momentum of its own, got server_momentum {self.server_momentum}; use beta"

@@ -19,7 +19,7 @@ import torch
 
 from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Past, Place, Update, Weights
 from gossamer.algorithms.registry import register
-from gossamer.algorithms.rivals.totals import heard_total, refuse_mixed_point
+from gossamer.algorithms.rivals.totals import heard_total
 from gossamer.network import Network
 from gossamer.shapes import Float, Tensor
 
@@ -30,9 +30,7 @@ class Dga(Algorithm):
     """DGA: a local step at once, replaced by the neighbours' mean when their steps arrive."""
 
     origin = "adapted"
-
-    def __post_init__(self) -> None:
-        refuse_mixed_point(self)
+    sends_gradient = True
 
     @property
     def message(self) -> tuple[str, ...]:

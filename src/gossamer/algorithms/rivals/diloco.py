@@ -19,17 +19,15 @@ c > 0, so it would grow.
 
 import dataclasses
 import functools
-import math
 from dataclasses import dataclass
 
 import torch
 
 from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Place, Update, Weights
-from gossamer.algorithms.options import option
+from gossamer.algorithms.options import FRACTION, PERIOD, POSITIVE, option
 from gossamer.algorithms.registry import register
 from gossamer.algorithms.rivals.totals import heard_total
 from gossamer.algorithms.steps import mix_reliable
-from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.shapes import Float, Tensor
 
@@ -43,22 +41,14 @@ class DiLoCo(Algorithm):
 
     origin = "adapted"
 
-    every: int = option(20, "H, steps between two exchanges of the clusters")
-    outer_lr: float = option(0.7, "learning rate of the exchange")
-    outer_momentum: float = option(0.9, "mu, Nesterov momentum of the exchange")
+    every: int = option(20, "H, steps between two exchanges of the clusters", within=PERIOD)
+    outer_lr: float = option(0.7, "learning rate of the exchange", within=POSITIVE)
+    outer_momentum: float = option(0.9, "mu, Nesterov momentum of the exchange", within=FRACTION)
     mode: str = option(
         "eager",
         "use the progress of the agent's own cluster at once, or one exchange later",
         choices=("eager", "delayed"),
     )
-
-    def __post_init__(self) -> None:
-        if self.every < 1:
-            raise UserError(f"every must be 1 step or more, got {self.every}; use for example 20")
-        if not 0 < self.outer_lr < math.inf:
-            raise UserError(f"outer_lr must be positive and finite, got {self.outer_lr}; use for example 0.7")
-        if not 0 <= self.outer_momentum < 1:
-            raise UserError(f"outer_momentum must lie in [0, 1), got {self.outer_momentum}; use for example 0.9")
 
     @property
     def message(self) -> tuple[str, ...]:

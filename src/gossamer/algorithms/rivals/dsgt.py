@@ -15,7 +15,6 @@ import torch
 from gossamer.algorithms.base import Inbox, Noise, Own, Place, Update, Weights
 from gossamer.algorithms.matched import Matched
 from gossamer.algorithms.registry import register
-from gossamer.algorithms.rivals.totals import refuse_mixed_point
 from gossamer.algorithms.steps import mix_reliable
 from gossamer.shapes import Float, Tensor
 
@@ -26,10 +25,7 @@ class Dsgt(Matched):
     """DSGT: gradient tracking; states and trackers are mixed by matched differences."""
 
     origin = "adapted"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        refuse_mixed_point(self)
+    sends_gradient = True
 
     @property
     def message(self) -> tuple[str, ...]:

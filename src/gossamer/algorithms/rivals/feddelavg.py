@@ -16,7 +16,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Past, Update, Weights
-from gossamer.algorithms.options import option
+from gossamer.algorithms.options import PERIOD, option
 from gossamer.algorithms.registry import register
 from gossamer.algorithms.steps import add_product, mix_reliable, scale_rows
 from gossamer.errors import UserError
@@ -34,15 +34,14 @@ class FedDelAvg(Algorithm):
     alpha: float | str = option(
         "auto", "weight of the reliable mean: auto = 1 - sum of w/(1+tau) over late links, or a number in [0, 1]"
     )
-    every: int = option(8, "H, steps between two synchronisations")
+    every: int = option(8, "H, steps between two synchronisations", within=PERIOD)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if isinstance(self.alpha, str) and self.alpha != "auto":
             raise UserError(f"unknown alpha '{self.alpha}'; use auto or a number in [0, 1] such as 0.9")
         if not isinstance(self.alpha, str) and not 0 <= self.alpha <= 1:
             raise UserError(f"alpha must lie in [0, 1], got {self.alpha}; use auto or a number such as 0.9")
-        if self.every < 1:
-            raise UserError(f"every must be 1 step or more, got {self.every}; use for example 8")
 
     @property
     def past(self) -> Past:

@@ -15,10 +15,9 @@ merge=average replaces by the late models as they are: x_i(t) + sum of w_ij (x_j
 from dataclasses import dataclass
 
 from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Past, Update, Weights
-from gossamer.algorithms.options import option
+from gossamer.algorithms.options import PERIOD, option
 from gossamer.algorithms.registry import register
 from gossamer.algorithms.steps import add_product
-from gossamer.errors import UserError
 from gossamer.shapes import Float, Tensor
 
 
@@ -30,17 +29,13 @@ class LocalSgd(Algorithm):
     origin = "adapted"
     revision = 2
 
-    every: int = option(8, "H, steps between two averagings")
+    every: int = option(8, "H, steps between two averagings", within=PERIOD)
     merge: str = option(
         "delta",
         "what a message of step s adds: delta = its difference to the agent's model of step s, average = its "
         "difference to the agent's current model",
         choices=("delta", "average"),
     )
-
-    def __post_init__(self) -> None:
-        if self.every < 1:
-            raise UserError(f"every must be 1 step or more, got {self.every}; use for example 8")
 
     @property
     def period(self) -> int:

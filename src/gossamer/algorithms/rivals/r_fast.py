@@ -19,7 +19,7 @@ import torch
 from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Place, Update, Weights
 from gossamer.algorithms.options import option
 from gossamer.algorithms.registry import register
-from gossamer.algorithms.rivals.totals import heard_total, push_weights, refuse_mixed_point
+from gossamer.algorithms.rivals.totals import heard_total, push_weights
 from gossamer.algorithms.steps import mix_part
 from gossamer.shapes import Float, Tensor
 
@@ -31,15 +31,13 @@ class RFast(Algorithm):
 
     origin = "adapted"
     revision = 2
+    sends_gradient = True
 
     descends: str = option(
         "kept",
         "part of the tracker to descend along: the part that the agent keeps, as published, or the whole",
         choices=("kept", "whole"),
     )
-
-    def __post_init__(self) -> None:
-        refuse_mixed_point(self)
 
     @property
     def message(self) -> tuple[str, ...]:

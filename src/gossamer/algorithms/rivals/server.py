@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Place, Update, Weights
-from gossamer.algorithms.options import option
+from gossamer.algorithms.options import FRACTION, option
 from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.shapes import Bool, Float, Int, Tensor
@@ -51,13 +51,12 @@ class ServerBased(Algorithm):
     """Base of the rules with a parameter server; see the module's docstring."""
 
     server: int = option(-1, "number of the agent that is the server; -1 means the first agent of the largest cluster")
-    server_momentum: float = option(0.0, "momentum of the server's steps")
+    server_momentum: float = option(0.0, "momentum of the server's steps", within=FRACTION)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.server < -1:
             raise UserError(f"server must be an agent's number or -1, got {self.server}; use -1 for the default")
-        if not 0 <= self.server_momentum < 1:
-            raise UserError(f"server_momentum must lie in [0, 1), got {self.server_momentum}; use for example 0.9")
         if self.gradient_at != "own":
             raise UserError(
                 f"{self.name} mixes nothing, so gradient_at cannot be '{self.gradient_at}'; use gradient_at=own"

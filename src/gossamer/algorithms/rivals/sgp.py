@@ -15,7 +15,7 @@ import torch
 
 from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Place, Update, Weights
 from gossamer.algorithms.registry import register
-from gossamer.algorithms.rivals.totals import heard_total, push_weights, refuse_mixed_point
+from gossamer.algorithms.rivals.totals import heard_total, push_weights
 from gossamer.shapes import Float, Tensor
 
 
@@ -25,9 +25,7 @@ class Sgp(Algorithm):
     """SGP (overlapped): push-sum; late pushes include their weight."""
 
     origin = "adapted"
-
-    def __post_init__(self) -> None:
-        refuse_mixed_point(self)
+    sends_gradient = True
 
     @property
     def message(self) -> tuple[str, ...]:

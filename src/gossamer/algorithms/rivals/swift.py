@@ -18,10 +18,9 @@ from dataclasses import dataclass
 import torch
 
 from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Update, Weights
-from gossamer.algorithms.options import option
+from gossamer.algorithms.options import PERIOD, option
 from gossamer.algorithms.registry import register
 from gossamer.algorithms.steps import add_product
-from gossamer.errors import UserError
 from gossamer.network import Network
 from gossamer.shapes import Float, Tensor
 
@@ -34,11 +33,7 @@ class Swift(Algorithm):
     origin = "adapted"
     revision = 2
 
-    every: int = option(2, "H, steps between two averagings")
-
-    def __post_init__(self) -> None:
-        if self.every < 1:
-            raise UserError(f"every must be 1 step or more, got {self.every}; use for example 2")
+    every: int = option(2, "H, steps between two averagings", within=PERIOD)
 
     @property
     def message(self) -> tuple[str, ...]:

@@ -9,9 +9,8 @@ import functools
 
 import torch
 
-from gossamer.algorithms.base import Algorithm, Inbox, Place, Weights
+from gossamer.algorithms.base import Inbox, Place, Weights
 from gossamer.algorithms.steps import add_product, product
-from gossamer.errors import UserError
 from gossamer.network import Network, PerLink
 from gossamer.shapes import Float, Tensor
 
@@ -40,12 +39,3 @@ def heard_total(inbox: Inbox, weights: Weights, shares: Float[Tensor, "a n"], na
     for late in inbox.late:
         add_product(total, shares * (late.weights != 0), late.message[name])
     return total
-
-
-def refuse_mixed_point(rule: Algorithm) -> None:
-    """Refuse gradients at the mixed point: these rules send the gradient, so they take it before mixing."""
-    if rule.gradient_at == "mixed":
-        raise UserError(
-            f"gradient_at=mixed does not go with {rule.name}, whose messages contain the gradient, which is thus "
-            "taken before mixing; use gradient_at=own"
-        )
