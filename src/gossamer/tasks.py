@@ -74,6 +74,11 @@ class Task:
         test, train = (Examples(self.train.x[part], self.train.y[part]) for part in (order[:count], order[count:]))
         return dataclasses.replace(self, train=train, test=test)
 
+    def test_sample(self, count: int, seed: int) -> Int[Tensor, " m"]:
+        """Return the indices of this many random test examples, or of all if there are fewer."""
+        order = torch.randperm(len(self.test), generator=generator(seed, "evaluation"))
+        return order[:count].sort().values
+
     def initial(self, how: str, num_agents: int, seed: int) -> Float[Tensor, "n d"]:
         """Return every agent's initial parameters: 'common', 'independent' or 'zero'."""
         starts = {

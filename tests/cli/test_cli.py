@@ -27,7 +27,18 @@ SUMMARY_KEYS = {
 # The flags that train and compare share: settings of a run, then options of the algorithms.
 SHARED_FLAGS = (
     *("--algorithm", "--batch", "--checkpoint-every", "--clip-weights", "--clusters", "--delay", "--delay-unit"),
-    *("--device", "--dtype", "--epoch-unit", "--epochs", "--eval-every", "--init", "--lazy", "--loss", "--lr"),
+    *(
+        "--device",
+        "--dtype",
+        "--epoch-unit",
+        "--epochs",
+        "--eval-every",
+        "--eval-examples",
+        "--init",
+        "--lazy",
+        "--loss",
+        "--lr",
+    ),
     *("--mixing", "--model", "--momentum", "--nesterov", "--network", "--no-lazy", "--no-nesterov", "--partition"),
     *("--reliable-delay", "--schedule", "--seed", "--startup", "--task", "--warmup", "--weight-decay"),
     *("--consensus-steps", "--criterion", "--curvature", "--gain", "--gradient-at", "--granularity", "--horizon"),

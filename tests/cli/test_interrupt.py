@@ -306,6 +306,7 @@ def test_an_interrupt_outside_training_is_one_line_with_status_130(command, monk
 
 def test_a_signal_breaks_an_evaluation_off_and_the_resumed_run_makes_it_up(folder, command, monkeypatch):
     monkeypatch.setattr("gossamer.engine.metrics.EVALUATION_EXAMPLES", 9 * 100)  # of 359: four batches
+    monkeypatch.setattr("gossamer.engine.metrics.LARGE_BATCH", 1)
     values = (*LONG, "--execution", "vmap")
     command.well("train", *values, "--out", "whole")
     with monkeypatch.context() as patch:

@@ -243,6 +243,7 @@ def test_gradients_and_losses_are_those_of_a_loop_over_agents(states):
 
 def test_accuracy_and_loss_are_those_of_a_loop_over_agents(states, monkeypatch):
     monkeypatch.setattr("gossamer.engine.metrics.EVALUATION_EXAMPLES", 6 * 7)  # 20 examples: 7, 7 and 6
+    monkeypatch.setattr("gossamer.engine.metrics.LARGE_BATCH", 1)
     task, flat, x = states
     row = evaluator(task, flat, x)(x, {})
     mean = x.mean(dim=0)

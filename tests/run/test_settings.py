@@ -94,7 +94,7 @@ def test_a_file_is_looked_for_beside_the_settings_then_in_the_present_folder(tmp
     assert read_settings(path) == {"network": f"file:{tmp_path / 'set/net.json'}", "delay": "trace:t.csv"}
 
 
-@pytest.mark.parametrize("name", ["epochs", "batch", "checkpoint_every"])
+@pytest.mark.parametrize("name", ["epochs", "batch", "threads"])
 def test_counts_are_1_or_more(name):
     with pytest.raises(UserError, match=f"{name} must be 1 or more, got 0"):
         make_settings({name: 0})
@@ -163,6 +163,17 @@ def test_the_digest_in_checkpoints_never_changes():
     assert settings.digest().hex() == "5841fa1c12e9a65ac3d4b2aea7b4aa92c17e70b7ee35c3b7f5e129b45f244e2c"
     moved = dataclasses.replace(settings, network="file:network.json", clusters=None, delay="trace:t.csv", log="csv")
     assert moved.digest() == settings.digest()
+
+
+def test_what_only_measures_or_saves_renames_nothing_stored():
+    """Stored runs saved every 10 epochs and knew no eval_examples."""
+    stored = Settings(checkpoint_every=10)
+    assert stored.digest() == Settings().digest() and stored.identity("seeds") == Settings().identity("seeds")
+    assert "eval_examples" not in stored.identity("checkpoint")
+    sampled = Settings(eval_examples=100)
+    for purpose in ("rate", "experiment"):
+        assert sampled.identity(purpose) == stored.identity(purpose)
+    assert sampled.digest() != stored.digest() and sampled.identity("seeds") != stored.identity("seeds")
 
 
 @pytest.mark.parametrize("purpose", IGNORED)

@@ -82,7 +82,8 @@ def assemble(plan: Plan) -> Assembly:
         share=plan.share,
     )
     calibration = batches_for("calibration") if execution.buffers and settings.norm_stats == "recalibrated" else None
-    evaluator = Evaluator(_evaluating(settings.execution, setup), calibration)
+    sample = task.test_sample(settings.eval_examples, settings.seed) if settings.eval_examples else None
+    evaluator = Evaluator(_evaluating(settings.execution, setup), calibration, sample)
     notes = {"execution": settings.execution + measured, "memory": str(memory)}
     return Assembly(simulation, evaluator, settings, memory, notes)
 

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm as BatchNorm
 
-from gossamer.data.device_batches import DeviceBatches, Draw
+from gossamer.data.device_batches import DeviceBatches, Draw, rows_of
 from gossamer.engine.cuda_graph import Recorded
 from gossamer.engine.execution import Execution
 from gossamer.engine.simulation import StepReport
@@ -17,6 +18,7 @@ from gossamer.shapes import Float, Int, Tensor
 from gossamer.tasks import correct
 
 EVALUATION_EXAMPLES = 8192  # at once, over all agents: kernels index an agent's numbers with 32 bits
+LARGE_BATCH, LARGEST_OUTPUTS = 1024, 2**24  # of linear layers on a CPU: examples, and numbers of a layer
 CALIBRATION_BATCHES = 8
 
 
@@ -33,26 +35,31 @@ class Evaluator:
 
     The execution has one agent more than the run: the last one is the averaged model. With calibration batches,
     BatchNorm statistics are recomputed on a few training batches; the averaged model gets examples of all agents.
+    A `sample`, the indices of some test examples, replaces the others except where all are asked for.
     """
 
-    def __init__(self, execution: Execution, calibration: DeviceBatches | None = None) -> None:
+    def __init__(
+        self, execution: Execution, calibration: DeviceBatches | None = None, sample: Int[Tensor, " m"] | None = None
+    ) -> None:
         self.execution, self.calibration = execution, calibration
         setup = execution.setup
         self._task, self.test = setup.task, setup.task.test.to(setup.device)
-        self._batch = min(len(self.test), max(1, EVALUATION_EXAMPLES // setup.num_agents))
-        indices = torch.zeros(self._batch, dtype=torch.int64, device=setup.device)
-        self._recorded = Recorded(self._measure, [execution.parameters, indices])
+        self._all = torch.arange(len(self.test), device=setup.device)
+        self._sample = self._all if sample is None else sample.to(setup.device)
+        self._batch = min(len(self.test), evaluation_batch(execution))
+        self._recorded = Recorded(self._measure, [execution.parameters, torch.zeros_like(self._all[: self._batch])])
         self.stop: Callable[[], str | bool | None] | None = None  # called between batches
 
-    def __call__(self, x: Float[Tensor, "n d"], buffers: dict[str, Tensor]) -> dict[str, Any]:
-        """Return the measurements of a state as plain values."""
-        mean = x.mean(dim=0, keepdim=True)
-        self.execution.parameters.copy_(torch.cat([x, mean]))
+    def __call__(self, x: Float[Tensor, "n d"], buffers: dict[str, Tensor], *, whole: bool = True) -> dict[str, Any]:
+        """Return the measurements of a state as plain values: on all test examples, or on the sample."""
+        states, mean = self.execution.parameters, x.mean(dim=0, keepdim=True)
+        states[:-1].copy_(x)
+        states[-1:].copy_(mean)
         if self.calibration is None:
             self._adopt(buffers)
         else:
             self._calibrate(self.calibration)
-        accuracy, loss = self._accuracy_and_loss()
+        accuracy, loss = self._accuracy_and_loss(self._all if whole else self._sample)
         return {
             "accuracy": accuracy[:-1],
             "loss": loss[:-1],
@@ -61,24 +68,24 @@ class Evaluator:
             "consensus": torch.linalg.vector_norm(x - mean, dim=1).tolist(),
         }
 
-    def _accuracy_and_loss(self) -> tuple[list[float], list[float]]:
+    def _accuracy_and_loss(self, chosen: Int[Tensor, " m"]) -> tuple[list[float], list[float]]:
         parameters = self.execution.parameters
         right = torch.zeros(len(parameters), dtype=torch.float64, device=parameters.device)
         loss = torch.zeros_like(right)
-        for indices in torch.arange(len(self.test), device=parameters.device).split(self._batch):
+        for indices in chosen.split(self._batch):
             if self.stop is not None and (reason := self.stop()):
                 raise TrainingStopped(reason)
             whole = len(indices) == self._batch  # a smaller last batch does not fit the recording
             run = self._recorded if whole else self._measure
             batch_right, batch_loss = run(parameters, indices)
             right, loss = right + batch_right, loss + batch_loss.double() * len(indices)
-        return (right / self.test.y.numel()).tolist(), (loss / len(self.test)).tolist()
+        return (right / self.test.y[chosen].numel()).tolist(), (loss / len(chosen)).tolist()
 
     @torch.no_grad()
     def _measure(self, x: Float[Tensor, "m d"], indices: Int[Tensor, " b"]) -> tuple[Tensor, Tensor]:
         """Return the number of correct answers and the loss of each agent on some test examples."""
         execution, dtype = self.execution, self.execution.setup.working_dtype
-        inputs, targets = self._task.inputs(self.test.x[indices], dtype), self.test.y[indices]
+        inputs, targets = self._task.inputs(rows_of(self.test.x, indices), dtype), self.test.y[indices]
         outputs = execution.outputs(x, inputs.expand(len(x), *inputs.shape))
         losses = torch.stack([self._task.loss(output, targets) for output in outputs])
         return correct(outputs, targets).flatten(1).sum(dim=1), losses
@@ -101,6 +108,18 @@ class Evaluator:
             parameters = self.execution.parameters
             with drawing_from(parameters.device, batches.seed, "calibration-dropout", step):
                 self.execution.outputs(parameters, torch.cat([inputs, across[None]]), training=True)
+
+
+def evaluation_batch(execution: Execution) -> int:
+    """Return how many examples to evaluate at once. Linear layers on a CPU are faster with more of them."""
+    setup = execution.setup
+    usual = max(1, EVALUATION_EXAMPLES // setup.num_agents)
+    layers = [layer for layer in setup.module.module.modules() if layer._parameters]
+    linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
+    if setup.device != "cpu" or len(linear) < len(layers):
+        return usual
+    widest = max(layer.out_features for layer in linear)
+    return max(usual, min(LARGE_BATCH, LARGEST_OUTPUTS // (setup.num_agents * widest)))
 
 
 class Tally:

@@ -22,6 +22,7 @@ from gossamer.run.folder import RunFolder
 from gossamer.run.machine import arithmetic
 from gossamer.run.metric_rows import MOST_PAIRED
 from gossamer.run.plan import make_plan
+from gossamer.run.save_schedule import SaveSchedule
 from gossamer.run.settings import Settings
 from gossamer.run.status import ALIVE, RUNNING, StatusFile
 from gossamer.run.summary import MeasuredValues, Summary, finite_or_nan, make_summary
@@ -90,6 +91,7 @@ class Training:
 
     def _run(self, folder: RunFolder | None, on_step: OnStep | None, stop: Stop | None, *, first_row: bool) -> Trained:
         self._begun, status = time.perf_counter(), "finished"
+        self._saves = SaveSchedule(self.settings.checkpoint_every, self.steps_per_epoch)
         self._status = (
             StatusFile(folder.path, steps=self.steps, steps_per_epoch=self.steps_per_epoch) if folder else None
         )
@@ -109,7 +111,7 @@ class Training:
             status = str(error)
             self.evaluate.stop = None
             if self._evaluated_step != self.simulation.t:
-                self._record(folder)
+                self._record(folder, last=True)
         self.evaluate.stop = None
         if not self.history:
             self._record(folder)
@@ -156,14 +158,13 @@ class Training:
         self._newest = self.simulation.step()
         self.tally.add(self._newest)
         t = self.simulation.t
-        save = (
-            folder is not None and t % (self.settings.checkpoint_every * self.steps_per_epoch) == 0 and t < self.steps
-        )
-        if save or self._due():
+        # Looked at whether saved or not: where a diverged run stops must not depend on the clock.
+        if self._due() or t % self.steps_per_epoch == 0:
             self.simulation.watch.look()
         row = self._record(folder) if self._due() else None
-        if folder is not None and save:
-            folder.save(self.state_dict())
+        if folder is not None and t < self.steps and self._saves.due(t):
+            with self._saves.saving():
+                folder.save(self.state_dict())
         if self._status is not None and self._status.due():
             self._write_status()
         if on_step is not None:
@@ -216,14 +217,14 @@ class Training:
         every = self.settings.eval_every or self.steps_per_epoch
         return self.simulation.t % every == 0 or self.simulation.t == self.steps
 
-    def _record(self, folder: RunFolder | None) -> dict[str, Any]:
-        """Evaluate now and add a row to the history."""
+    def _record(self, folder: RunFolder | None, *, last: bool = False) -> dict[str, Any]:
+        """Evaluate now and add a row to the history. The last one of a run is on all test examples."""
         t = self.simulation.t
         row = {
             "step": t,
             "epoch": t / self.steps_per_epoch,
             "lr": self.plan.schedule.at(t),
-            **self.evaluate(self.simulation.x, self._buffers),
+            **self.evaluate(self.simulation.x, self._buffers, whole=last or t == self.steps),
             "train_loss": self.tally.train_loss("interval"),
             "predict": self.tally.predict("interval"),
             "message_age": self.tally.message_age("interval"),

@@ -22,7 +22,7 @@ DEFAULT_DELAY = "20"  # as in the paper
 Purpose = Literal["checkpoint", "rate", "trials", "experiment", "seeds"]
 _NOTED = ("plugin", "log")  # saved in config.toml, without effect on any result
 _MACHINE = ("data_dir", "device", "precision", "threads", "execution", "compile", "deterministic")
-_EVALUATION = ("eval_every", "checkpoint_every")
+_EVALUATION = ("eval_every", "eval_examples", "checkpoint_every")
 _SEARCHED = ("algorithm", "options", "lr", "seed", "history", *_EVALUATION, *_MACHINE, *_NOTED)
 # The settings that may differ between two runs that count as the same. `Settings.identity` says why.
 IGNORED: dict[Purpose, tuple[str, ...]] = {
@@ -32,6 +32,7 @@ IGNORED: dict[Purpose, tuple[str, ...]] = {
     "experiment": ("options", "seed", *_EVALUATION, *_MACHINE, *_NOTED),
     "seeds": ("seed", "execution", "data_dir"),
 }
+_FORMER_CHECKPOINT_EVERY = 10  # the default of stored runs, which differ from new ones in nothing else
 # Part of an experiment's identity even at their defaults.
 _SUBJECT = (
     *("task", "model", "network", "delay", "algorithm", "lr", "epochs", "batch", "momentum", "weight_decay"),
@@ -87,7 +88,14 @@ class Settings:
     init: str = option("common", "initial parameters of the agents", choices=("common", "independent", "zero"))
     seed: int = option(0, "random seed of initial parameters, data order, delays and random choices")
     eval_every: int = option(0, "evaluate after this many steps; 0: after every epoch")
-    checkpoint_every: int = option(10, "save a checkpoint after this many epochs, and at the end")
+    eval_examples: int = option(
+        0, "evaluate on this many random test examples, and at the end on all; 0: always on all"
+    )
+    checkpoint_every: int = option(
+        0,
+        "save a checkpoint after this many epochs, and at the end; 0: after an epoch, at most every 10 seconds and for "
+        "5 % of the time",
+    )
     dtype: str = option("float32", "data type of states and gradients", choices=("float32", "float64"))
     precision: str = option(
         "float32", "precision of the model's arithmetic; states stay in dtype", choices=("float32", "tf32", "bf16")
@@ -124,10 +132,10 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Check the values that do not depend on task, network or algorithm."""
-        for name in ("epochs", "batch", "checkpoint_every", "threads"):
+        for name in ("epochs", "batch", "threads"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be 1 or more, got {getattr(self, name)}")
-        for name in ("eval_every", "seed"):
+        for name in ("eval_every", "eval_examples", "checkpoint_every", "seed"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} must be 0 or more, got {getattr(self, name)}")
         if not 0 < self.lr <= LARGEST_LR:
@@ -157,8 +165,8 @@ class Settings:
         |              |                                           | each run; data_dir                              |
 
         Machine: data_dir, device, precision, threads, execution, compile, deterministic. Evaluation: eval_every,
-        checkpoint_every. All but `seeds` also ignore plugin and log. All but `checkpoint` and `seeds` fill in the
-        default delay. `experiment` leaves out every value that equals its default, except those in `_SUBJECT`: so a new
+        eval_examples, checkpoint_every. All but `seeds` also ignore plugin and log. All but `checkpoint` and `seeds`
+        fill in the default delay. `experiment` leaves out every value that equals its default, except those in `_SUBJECT`: so a new
         setting does not change the keys of existing runs, as long as its default changes nothing. An option
         whose default has changed is left out at its *former* default, so that stored runs keep their keys
         (`stored_settings` reads them). `checkpoint` always has such an option.
@@ -166,7 +174,11 @@ class Settings:
         results of its former self no longer match.
         """
         values = identifying({name: getattr(self, name) for name in (*SETTING_NAMES, "options")}, purpose)
+        if "checkpoint_every" in values:
+            values["checkpoint_every"] = self.checkpoint_every or _FORMER_CHECKPOINT_EVERY
         if purpose == "checkpoint":
+            if not self.eval_examples:  # a setting that came later
+                del values["eval_examples"]
             values["options"] = self._options_of_checkpoints()
         if purpose in ("rate", "trials", "experiment"):
             values["delay"] = self.delay_or_default

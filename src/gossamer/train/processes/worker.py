@@ -3,6 +3,7 @@
 Started by the launcher as `python -m gossamer.train.processes.worker FOLDER`.
 """
 
+import dataclasses
 import itertools
 import signal
 import sys
@@ -15,12 +16,14 @@ import torch
 from torch import nn
 
 import gossamer as gm
+from gossamer.data import Examples
 from gossamer.data.device_batches import DeviceBatches, Draw
 from gossamer.errors import StabilityWarning
 from gossamer.run.agent_folder import AgentFolder
 from gossamer.run.folder import RunFolder
 from gossamer.run.machine import arithmetic
 from gossamer.run.plan import batches_of, make_plan
+from gossamer.run.save_schedule import SaveSchedule
 from gossamer.runtime.environment import read_environment
 from gossamer.seeding import drawing_from
 from gossamer.shapes import Tensor
@@ -62,6 +65,7 @@ class Worker:
                 or not AgentFolder(path, rank).checkpoints.exist(),
             )
         self.folder = AgentFolder(path, rank)
+        self._sampled = self._with_fewer_test_examples()
         self._batches, self._fresh = self._batches_for("batches"), self._batches_for("fresh-batches")
         self._stopped = False
         self._sums: dict[str, float] = {}
@@ -75,12 +79,20 @@ class Worker:
         dtype = getattr(torch, self.settings.dtype)
         return batches_of(self.settings, self.task, self.plan.shards, purpose, dtype)
 
+    def _with_fewer_test_examples(self) -> Task:
+        """Return the task for evaluations before the last one."""
+        count, task = self.settings.eval_examples, self.task
+        if not count:
+            return task
+        sample = task.test_sample(count, self.settings.seed)
+        return dataclasses.replace(task, test=Examples(task.test.x[sample], task.test.y[sample]))
+
     def run(self) -> str:
         """Train to the end, until a signal, or until the loss is not finite; return how it ended."""
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGINT, self._stop)
         per_epoch, steps = self.plan.steps_per_epoch, self.plan.steps
-        every, save = self.settings.eval_every or per_epoch, self.settings.checkpoint_every * per_epoch
+        every, saves = self.settings.eval_every or per_epoch, SaveSchedule(self.settings.checkpoint_every, per_epoch)
         if self.optimizer.steps_done == 0:
             self._record()
         while self.optimizer.steps_done < steps and not self._stopped:
@@ -90,8 +102,9 @@ class Worker:
                 return f"the loss of agent {self.agent.rank} is {loss} at step {t - 1}; use a smaller --lr"
             if t % every == 0 or t == steps:
                 self._record()
-            if t % save == 0 and t < steps:
-                self.folder.checkpoints.save(self.state_dict())
+            if t < steps and saves.due(t):
+                with saves.saving():
+                    self.folder.checkpoints.save(self.state_dict())
         self.folder.checkpoints.save(self.state_dict())
         return INTERRUPTED if self.optimizer.steps_done < steps else "finished"
 
@@ -150,7 +163,7 @@ class Worker:
     def _record(self) -> None:
         """Evaluate now and add a row to this agent's metrics."""
         t = self.optimizer.steps_done
-        accuracy, loss = evaluate(self.module, self.task)
+        accuracy, loss = evaluate(self.module, self.task if t == self.plan.steps else self._sampled)
         self.folder.append(
             {
                 "step": t,
