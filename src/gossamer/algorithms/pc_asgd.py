@@ -166,7 +166,9 @@ class PcAsgd(PredictorChoice):
         ]
         if not policy.by_hindsight and len(set(by_age)) == 1:
             return inbox, torch.full_like(weights.own, by_age[0])
-        gains = gain(own.state) if policy.by_hindsight else torch.ones_like(inbox.late[0].weights)
+        if not policy.by_hindsight:
+            return weigh_late(inbox, by_age)
+        gains = gain(own.state, inbox.late[0].weights.links)
         return weigh_late(inbox, [gains.clamp(max=theta) for theta in by_age])
 
     def _by_theta(self, own: Own, inbox: Inbox, weights: Weights, theta: Float[Tensor, " a"]) -> Float[Tensor, "a d"]:
@@ -209,7 +211,7 @@ class PcAsgd(PredictorChoice):
             assert own.evaluate is not None
             chosen = (own.evaluate.loss(pre) <= own.evaluate.loss(cli))[:, None]
         elif self.criterion == "hindsight":
-            chosen = (predicts_better(inbox, own.state) & late)[:, None]
+            chosen = (predicts_better(own, inbox) & late)[:, None]
         else:
             from_pre, from_cli = own.x, own.x
             if self.criterion == "public-code":

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from gossamer.network.delay import Scaled
 from gossamer.network.network import Network
+from gossamer.network.scaled_delay import Scaled
 from gossamer.shapes import Bool, Tensor
 
 Points = NDArray[np.float64]  # [n, 2]; neighbouring agents are about 1 apart

@@ -19,6 +19,7 @@ from gossamer.algorithms.options import option
 from gossamer.algorithms.registry import register
 from gossamer.algorithms.steps import add_product
 from gossamer.errors import UserError
+from gossamer.network import LinkMatrix
 from gossamer.shapes import Float, Tensor
 
 
@@ -65,7 +66,7 @@ class LocalSgd(Algorithm):
 
 
 def _merge(
-    x: Float[Tensor, "a d"], weights: Float[Tensor, "a n"], heard: Float[Tensor, "n d"], own: Float[Tensor, "a d"]
+    x: Float[Tensor, "a d"], weights: LinkMatrix, heard: Float[Tensor, "n d"], own: Float[Tensor, "a d"]
 ) -> None:
     """Add sum_j w_ij (heard_j - own_i) to x in place."""
     add_product(x, weights, heard)
