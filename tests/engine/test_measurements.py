@@ -45,7 +45,7 @@ def test_late_messages_are_as_old_as_the_delay_after_the_start():
     run = training(epochs=4, delay="20", algorithm="d-asgd")
     late = run.network.links & ~run.network.same_cluster
     for step in range(48):
-        ages = run.simulation.step().ages
+        ages = run.network.pattern.matrix(run.simulation.step().ages)
         assert set(ages[late].tolist()) == ({-1} if step < 20 else {20})
         assert set(ages[run.network.same_cluster].tolist()) == {0}
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from delays import MODELS, ages, draws
+from dense_arrivals import dense_ages
 from gossamer.errors import UserError
 from gossamer.network import (
     NOTHING,
@@ -17,6 +18,7 @@ from gossamer.network import (
     Uniform,
     network,
 )
+from gossamer.network import delay as delay_models
 
 steady = settings(deadline=None, max_examples=50)
 
@@ -115,7 +117,7 @@ def test_resumed_arrivals_go_on_as_if_never_stopped(delay):
 
 
 def test_saved_arrivals_of_another_network_are_refused():
-    with pytest.raises(UserError, match=r"for 4 agents .* resume with the network they came from, not one of 5"):
+    with pytest.raises(UserError, match=r"for 8 links .* resume with the network they came from, not one of 10"):
         Arrivals(network("ring:5"), 0).load_state_dict(Arrivals(network("ring:4"), 0).state_dict())
 
 
@@ -132,6 +134,56 @@ def test_nothing_is_newer_than_a_reliable_neighbours_message():
     net = network("complete:2", Trace(rows), reliable_delay=1)
     found = ages(net, 8)[:, 0, 1].tolist()
     assert found == [NOTHING] * 5 + [1, 1, 1]
+
+
+# ---- lists of links
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.one_of(MODELS, st.just(Trace([(0, 0, 1, 3), (4, 0, 1, 0), (2, 3, 2, 5)]))),
+    st.sampled_from(["wait", "min", "full"]),
+    st.sampled_from([0.0, 0.4]),
+    st.sampled_from([(1, 1), (3, 3), (4, 1)]),
+    st.sampled_from([None, "2,2"]),
+    st.integers(0, 99),
+)
+def test_ages_on_lists_are_those_of_every_pair(delay, startup, loss, periods, clusters, seed):
+    net = network("complete:4", delay, startup=startup, loss=loss, clusters=clusters, reliable_delay=seed % 2)
+    period, inside = periods
+    arrivals = Arrivals(net, seed, period=period, period_inside=inside)
+    expected = dense_ages(net, seed, 14, period=period, inside=inside, largest=arrivals.largest_age)
+    assert torch.equal(torch.stack([arrivals.advance(step) for step in range(14)]), expected)
+
+
+def test_arrivals_that_were_saved_as_matrices_go_on():
+    net = network("ring:6", "gilbert:0.2,0.4,6", loss=0.2)
+    first, again = (Arrivals(net, 3, period=4) for _ in range(2))
+    for step in range(10):
+        first.advance(step)
+    saved = first.state_dict()
+    assert saved["newest"].shape == (12,) and any(name.startswith("under_way.") for name in saved)
+    matrices = {
+        name: value if name == "delay" else net.pattern.matrix(value, elsewhere=7) for name, value in saved.items()
+    }
+    again.load_state_dict(matrices)
+    for step in range(10, 20):
+        assert torch.equal(again.advance_list(step), first.advance_list(step))
+
+
+@pytest.mark.parametrize("delay", ["uniform:0,8", "geometric:0.4", "gilbert:0.1,0.2,40,2"])
+def test_a_large_network_draws_for_its_links_alone_by_the_same_law(delay, monkeypatch):
+    """The draws differ from those for every pair, and follow the same law."""
+    net = network("regular:300,k=4", delay, loss=0.3)
+    means = []
+    for most in (300, 299):
+        monkeypatch.setattr(delay_models, "MOST_PAIRS_DRAWN", most)
+        arrivals = Arrivals(net, 0)
+        seen = torch.stack([arrivals.advance_list(step) for step in range(90)])[60:]
+        means.append(seen.double().mean().item())
+        if most == 299 and delay.startswith("gilbert"):
+            assert arrivals.state_dict()["delay"].shape == (1200,)
+    assert means[0] != means[1] and means[0] == pytest.approx(means[1], rel=0.06)
 
 
 # ---- messages that are sent now and then

@@ -108,8 +108,8 @@ def test_impossible_graphs_are_refused_with_value_and_remedy(make, words):
 
 def test_a_disconnected_graph_is_refused_with_the_number_of_parts():
     with pytest.raises(UserError, match=r"3 parts .*larger p or k.* another seed"):
-        graph.check_connected(nx.Graph([(0, 1), (2, 3), (4, 5)]))
-    graph.check_connected(graph.complete(1))
+        graph.check_connected(graph.links_of(nx.Graph([(0, 1), (2, 3), (4, 5)])))
+    graph.check_connected(graph.links_of(graph.complete(1)))
 
 
 def test_networkx_nodes_are_numbered_in_their_order():

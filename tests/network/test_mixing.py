@@ -7,8 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import dense_mixing as dense
 from gossamer.errors import UserError
-from gossamer.network import check_assumption_2, graph, mixing
+from gossamer.network import LinkMatrix, Links, check_assumption_2, graph, mixing
 
 # The first call pays for imports and run-time checks, so a deadline would be flaky.
 steady = settings(deadline=None, max_examples=50)
@@ -39,22 +40,22 @@ def test_both_kinds_are_symmetric_doubly_stochastic_and_live_on_the_links(links,
 
 
 def test_metropolis_weights_of_a_star_by_hand():
-    w = mixing.metropolis(graph.adjacency(graph.star(4)))
+    w = mixing.mixing_matrix(graph.adjacency(graph.star(4)), "metropolis", False)
     expected = [[1, 1, 1, 1], [1, 3, 0, 0], [1, 0, 3, 0], [1, 0, 0, 3]]
     torch.testing.assert_close(w, torch.tensor(expected).double() / 4)
 
 
 def test_metropolis_uses_the_larger_degree_of_the_two():
-    w = mixing.metropolis(graph.adjacency(graph.path(4)))
+    w = mixing.mixing_matrix(graph.adjacency(graph.path(4)), "metropolis", False)
     assert w[0, 1].item() == w[1, 2].item() == pytest.approx(1 / 3)
     assert w[0, 0].item() == pytest.approx(2 / 3)
 
 
 def test_uniform_is_one_over_n_on_a_complete_graph_and_inside_each_clique():
-    everyone = mixing.uniform(graph.adjacency(graph.complete(6)))
+    everyone = mixing.mixing_matrix(graph.adjacency(graph.complete(6)), "uniform", False)
     torch.testing.assert_close(everyone, torch.full((6, 6), 1 / 6, dtype=torch.float64))
     cliques = nx.disjoint_union(nx.complete_graph(3), nx.complete_graph(5))
-    w = mixing.uniform(graph.adjacency(cliques))
+    w = mixing.mixing_matrix(graph.adjacency(cliques), "uniform", False)
     expected = torch.block_diag(torch.full((3, 3), 1 / 3), torch.full((5, 5), 1 / 5))
     torch.testing.assert_close(w, expected.double(), check_dtype=False, rtol=0, atol=1e-7)
 
@@ -71,17 +72,33 @@ def test_an_unknown_kind_names_the_nearest():
         mixing.mixing_matrix(graph.adjacency(graph.ring(3)), "metropolys", False)
 
 
+def some(shape, seed):
+    return torch.rand(shape, generator=torch.Generator().manual_seed(seed)) < 0.5
+
+
 @steady
 @given(link_masks(), st.integers(0, 2**32))
 def test_renormalised_keeps_ratios_and_makes_rows_sum_to_one(links, seed):
-    w = mixing.metropolis(links)
-    keep = torch.rand(links.shape, generator=torch.Generator().manual_seed(seed)) < 0.5
-    result = mixing.renormalised(w, keep)
+    w = mixing.mixing_matrix(links, "metropolis", False)
+    keep, pattern = some(links.shape, seed), Links.from_mask(links)
+    own, weights = mixing.renormalised(w.diagonal(), LinkMatrix.from_dense(pattern, w), pattern.at(keep))
+    result = weights.with_diagonal(own)
     torch.testing.assert_close(result.sum(dim=1), torch.ones(len(links), dtype=torch.float64))
     allowed = (keep & links) | torch.eye(len(links), dtype=torch.bool)
     assert torch.equal(result > 0, allowed)
     ratio = result / result.diagonal()[:, None]
     torch.testing.assert_close(ratio[allowed], (w / w.diagonal()[:, None])[allowed])
+    torch.testing.assert_close(result, dense.renormalised(w, keep))
+
+
+@steady
+@given(link_masks(), KINDS, st.booleans(), st.integers(0, 2**32))
+def test_weights_on_lists_are_those_of_the_dense_formulas(links, kind, lazy, seed):
+    """On all links, and on some of them: the others have no weight."""
+    upper, pattern = some(links.shape, seed).triu(1), Links.from_mask(links)
+    for used in (links, links & (upper | upper.T)):
+        own, weights = mixing.mixing_weights(pattern, pattern.at(used), kind, lazy)
+        torch.testing.assert_close(weights.with_diagonal(own), dense.mixing(used, kind, lazy), rtol=0, atol=1e-15)
 
 
 # The spectrum is known in closed form for rings, complete graphs and disjoint cliques.
@@ -90,7 +107,7 @@ def test_renormalised_keeps_ratios_and_makes_rows_sum_to_one(links, seed):
 @steady
 @given(st.integers(3, 30))
 def test_ring_spectrum_in_closed_form(n):
-    w = mixing.metropolis(graph.adjacency(graph.ring(n)))
+    w = mixing.mixing_matrix(graph.adjacency(graph.ring(n)), "metropolis", False)
     spectrum = sorted((1 + 2 * math.cos(2 * math.pi * k / n)) / 3 for k in range(n))
     torch.testing.assert_close(torch.linalg.eigvalsh(w), torch.tensor(spectrum, dtype=torch.float64))
     check = check_assumption_2(w)
@@ -131,7 +148,7 @@ def test_clause_b_is_connectedness(links, kind):
 
 
 def test_part_of_a_matrix_fails_everything_and_says_so():
-    w = mixing.metropolis(graph.adjacency(graph.complete(4)))
+    w = mixing.mixing_matrix(graph.adjacency(graph.complete(4)), "metropolis", False)
     w[:2, :2] = w[2:, 2:] = 0
     check = check_assumption_2(w)
     assert not (check.stochastic or check.connected or check.positive)
@@ -160,7 +177,7 @@ def test_a_single_agent_satisfies_the_assumption():
 
 
 def test_the_check_is_plain_json():
-    check = check_assumption_2(mixing.metropolis(graph.adjacency(graph.ring(5))))
+    check = check_assumption_2(mixing.mixing_matrix(graph.adjacency(graph.ring(5)), "metropolis", False))
     again = json.loads(json.dumps(check.as_dict()))
     assert again["holds"] is check.holds and again["e2"] == check.e2
     assert set(again) == {

@@ -209,7 +209,7 @@ def test_weights_sum_to_one_whoever_is_silent(n, data):
     kinds = [flat[i * n : (i + 1) * n] for i in range(n)]
     reliable = torch.tensor([[k == "f" for k in row] for row in kinds]) & network.links
     late = torch.tensor([[k == "l" for k in row] for row in kinds]) & network.links
-    weights = weigh(network, reliable, late)
+    weights = weigh(network, network.pattern.at(reliable), network.pattern.at(late))
     heard = weights.own + weights.fresh.sum(dim=1) + (network.W * late).sum(dim=1)
     torch.testing.assert_close(heard / weights.mass, torch.ones(n, dtype=torch.float64))
     torch.testing.assert_close(weights.clip_own + weights.clip_fresh.sum(dim=1), torch.ones(n, dtype=torch.float64))

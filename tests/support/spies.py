@@ -9,6 +9,7 @@ import torch
 import gossamer as gm
 from gossamer.engine.simulation import Simulation
 from gossamer.engine.trajectory import FunctionSource
+from gossamer.network import LinkMatrix
 from gossamer.state.local import LocalOptimizer
 from worlds import World
 
@@ -108,8 +109,8 @@ def row_of(call: Call, i: int) -> tuple[gm.Own, gm.Inbox, gm.Weights, gm.Noise |
     def heard(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {name: tensor[senders] for name, tensor in tensors.items()}
 
-    def between(tensor: torch.Tensor | None) -> torch.Tensor | None:
-        return None if tensor is None else tensor[i : i + 1, senders]
+    def between(matrix: LinkMatrix | None) -> LinkMatrix | None:
+        return None if matrix is None else place.among(matrix)
 
     def row(tensor: torch.Tensor | None) -> torch.Tensor | None:
         return None if tensor is None else tensor[i : i + 1]
@@ -117,16 +118,19 @@ def row_of(call: Call, i: int) -> tuple[gm.Own, gm.Inbox, gm.Weights, gm.Noise |
     def rows(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         return {name: tensor[i : i + 1] for name, tensor in tensors.items()}
 
+    whole = call.own.place
+    place = replace(whole, agents=row(whole.agents), share=row(whole.share), senders=senders)
+    # What a rule keeps has a row for each agent, or for each link.
+    of_links = slice(*whole.links.starts[i : i + 2].tolist())
+    kept = {name: value[i : i + 1] if len(value) == n else value[of_links] for name, value in call.own.state.items()}
     own = replace(
         call.own,
         x=row(call.own.x),
         g=row(call.own.g),
         v=row(call.own.v),
         previous=row(call.own.previous),
-        place=replace(
-            call.own.place, agents=row(call.own.place.agents), share=row(call.own.place.share), senders=senders
-        ),
-        state=rows(call.own.state),
+        place=place,
+        state=kept,
         sent=rows(call.own.sent),
         evaluate=OneAgent(call.own.evaluate, i, n),
     )
@@ -141,8 +145,7 @@ def row_of(call: Call, i: int) -> tuple[gm.Own, gm.Inbox, gm.Weights, gm.Noise |
         )
         for group in call.inbox.late
     )
-    all_weights = {part.name: getattr(call.weights, part.name) for part in fields(call.weights)}
-    weights = gm.Weights(**{name: between(w) if w.ndim == 2 else row(w) for name, w in all_weights.items()})
+    weights = call.weights.of(place)
     noise = None if call.noise is None else replace(call.noise, agent=row(call.noise.agent))
     inbox = replace(
         call.inbox,

@@ -4,6 +4,7 @@ An algorithm is a frozen dataclass of hyper-parameters with one pure function, `
 updated from the messages of `n` agents. The simulator calls with a = n = N, a process that runs one agent with a = 1.
 The algorithm declares what a message contains, what it keeps between steps and how much of its own past it needs.
 Bytes sent, histories and checkpoints follow from that declaration; no engine knows an algorithm by name.
+Weights are matrices [a, n] with a number for each link, `LinkMatrix`: most pairs of agents are not linked.
 
 One step: the gradient; `send` makes the message; messages travel; `step` returns the next states.
 """
@@ -12,12 +13,13 @@ import enum
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import ClassVar, Protocol, runtime_checkable
+from functools import cached_property
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from gossamer.algorithms.options import check_ranges, option
 from gossamer.errors import UserError
-from gossamer.network import Network
-from gossamer.shapes import Bool, Float, Int, Shaped, Tensor
+from gossamer.network import LinkMatrix, Links, Network
+from gossamer.shapes import Float, Int, Tensor
 
 
 class Past(enum.Enum):
@@ -64,10 +66,20 @@ class Place:
     share: Float[Tensor, " a"]
     senders: Int[Tensor, " n"] | None = None
 
-    def among(self, matrix: Shaped[Tensor, "all all"]) -> Shaped[Tensor, "a n"]:
-        """Return the rows of the updated agents and the columns of the senders of a matrix over all agents."""
-        rows = matrix[self.agents]
-        return rows if self.senders is None else rows[:, self.senders]
+    @cached_property
+    def links(self) -> Links:
+        """The links from the n senders to the a agents, on the agents' device: all links, or those of a lone agent."""
+        if self.senders is None:
+            return self.network.pattern.to(self.agents.device)
+        return Links.to_one(len(self.senders), self.agents.device)
+
+    def among(self, matrix: LinkMatrix) -> LinkMatrix:
+        """Return the part of a matrix over all agents that is on these links."""
+        matrix = matrix.to(self.agents.device)
+        if self.senders is None:
+            return matrix
+        mine = matrix.links.find(self.agents.expand_as(self.senders), self.senders)
+        return LinkMatrix(self.links, matrix.values[mine])
 
     def row_of(self, sender: int) -> int | None:
         """Return the inbox row of an agent's messages, or None if it is no sender."""
@@ -91,7 +103,7 @@ class Own:
         previous: x at t - 1, if the past is kept.
         evaluate: further evaluations of the loss, for rules that name them in `needs`.
         place: the agents' place in the network.
-        state: what the rule keeps between steps, one row per agent.
+        state: what the rule keeps between steps, one row per agent or per link of the place.
         momentum: the momentum of the local optimiser; 0 without.
         nesterov: whether that is Nesterov momentum.
         sent: in `step`, what `send` returned.
@@ -126,11 +138,11 @@ class Late:
     """
 
     age: int
-    weights: Float[Tensor, "a n"]
+    weights: LinkMatrix
     message: Mapping[str, Float[Tensor, "n _"]]
     own: Mapping[str, Float[Tensor, "a _"]] = field(default_factory=dict)
     drift: Float[Tensor, "a d"] | None = None
-    new: Bool[Tensor, "a n"] | None = None
+    new: LinkMatrix | None = None
 
     @property
     def own_x(self) -> Float[Tensor, "a d"] | None:
@@ -154,7 +166,7 @@ class Inbox:
     late: tuple[Late, ...] = ()
     message: Mapping[str, Float[Tensor, "n _"]] = field(default_factory=dict)
     own: Mapping[str, Float[Tensor, "a _"]] = field(default_factory=dict)
-    new: Bool[Tensor, "a n"] | None = None
+    new: LinkMatrix | None = None
 
 
 @dataclass(frozen=True)
@@ -171,14 +183,21 @@ class Weights:
     """
 
     own: Float[Tensor, " a"]
-    fresh: Float[Tensor, "a n"]
+    fresh: LinkMatrix
     mass: Float[Tensor, " a"]
     clip_own: Float[Tensor, " a"]
-    clip_fresh: Float[Tensor, "a n"]
+    clip_fresh: LinkMatrix
 
     def to(self, like: Tensor) -> "Weights":
         """Return the weights with the type and device of another tensor."""
         return Weights(*(getattr(self, part.name).to(like) for part in fields(self)))
+
+    def of(self, place: Place) -> "Weights":
+        """Return the part of these weights of all agents that is of this place."""
+        parts: dict[str, Any] = {part.name: getattr(self, part.name) for part in fields(self)}
+        for name, w in parts.items():
+            parts[name] = place.among(w) if isinstance(w, LinkMatrix) else w[place.agents]
+        return Weights(**parts)
 
 
 @dataclass(frozen=True)
@@ -302,7 +321,7 @@ class Algorithm(ABC):
         return False
 
     def start(self, x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
-        """Return what the rule keeps between steps, as of step 0: named tensors with one row per agent."""
+        """Return what the rule keeps between steps, as of step 0: a row per agent, or per link of the place."""
         return {}
 
     def send(self, own: Own) -> dict[str, Float[Tensor, "a _"]]:

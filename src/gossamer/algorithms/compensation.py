@@ -16,7 +16,6 @@ import torch
 
 from gossamer.algorithms.base import Algorithm, Late, Own, Past
 from gossamer.algorithms.options import NOT_NEGATIVE, option
-from gossamer.algorithms.steps import product
 from gossamer.errors import UserError
 from gossamer.shapes import Float, Int, Tensor
 
@@ -116,29 +115,31 @@ class Compensated(Algorithm):
             v = late.message.get("v", late.message.get("g"))
             assert v is not None
             first, h = self._sender_terms(v, late.message.get("g", v), own.lr, late.age)
-            return product(w, first), None if h is None else product(w_h, h)
+            return w @ first, None if h is None else w_h @ h
         first_sum, h_sum = torch.zeros_like(own.x), torch.zeros_like(own.x) if self._uses_h else None
         assert own.evaluate is not None
-        for sender in torch.nonzero(late.weights.any(dim=0))[:, 0].tolist():
+        for sender in late.weights.any(dim=0).nonzero()[:, 0].tolist():
             g = own.evaluate.gradient(late.message["x"][sender].expand_as(own.x))
             first, h = self._sender_terms(g, g, own.lr, late.age)
-            first_sum = first_sum + w[:, sender, None] * first
+            first_sum = first_sum + w.column(sender)[:, None] * first
             if h_sum is not None and h is not None:
-                h_sum = h_sum + w_h[:, sender, None] * h
+                h_sum = h_sum + w_h.column(sender)[:, None] * h
         return first_sum, h_sum
 
-    def each_compensation(self, own: Own, late: Late, columns: Int[Tensor, " m"]) -> Float[Tensor, "a n m"] | None:
-        """Return g_dc of each sender for each agent at some parameters, or None without compensation."""
+    def each_compensation(self, own: Own, late: Late, columns: Int[Tensor, " m"]) -> Float[Tensor, "e m"] | None:
+        """Return g_dc of each link's sender for its receiver at some parameters, or None without compensation."""
         if self.horizon == "none" or (self.horizon == "public-code" and not self.lam):
             return None
         sent = late.message.get("v", late.message.get("g"))
         assert sent is not None
         v, g = sent[:, columns], late.message.get("g", sent)[:, columns]
         first, h = self._sender_terms(v, g, own.lr, late.age)
-        first = (0 if self.horizon == "public-code" else self._first_factor(late.age)) * first
+        links = late.weights.links
+        first = (0 if self.horizon == "public-code" else self._first_factor(late.age)) * first[links.senders]
         if h is None:
-            return first.expand(len(own.x), *first.shape)
-        return first + self._curvature_factor * h * self._displacement(own, late)[:, None, columns]
+            return first
+        displacement = self._displacement(own, late)[:, columns]
+        return first + self._curvature_factor * h[links.senders] * displacement[links.receivers]
 
     @property
     def _uses_h(self) -> bool:

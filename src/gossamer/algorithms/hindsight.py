@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 import torch
 
 from gossamer.algorithms.base import Inbox, Late, Own, Place
+from gossamer.network import LinkMatrix, Links
 from gossamer.seeding import generator
 from gossamer.shapes import Bool, Float, Int, Tensor
 
@@ -28,7 +29,7 @@ COLUMNS = 256  # parameters; the error of a mean square over them is a tenth of 
 FORGET = 0.1  # weight of the newest pair in the averages
 NONE_OPEN = -1
 
-Predictions = Callable[[Late, Int[Tensor, " m"]], Float[Tensor, "a n m"]]
+Predictions = Callable[[Late, Int[Tensor, " m"]], Float[Tensor, "e m"]]
 
 
 @functools.lru_cache
@@ -39,15 +40,14 @@ def columns_of(size: int, device: torch.device) -> Int[Tensor, " m"]:
 
 
 def start_hindsight(x: Float[Tensor, "a d"], place: Place) -> dict[str, Tensor]:
-    """Return what is kept at step 0: no note, no error."""
-    senders = place.network.num_agents if place.senders is None else len(place.senders)
-    pairs, size = (len(x), senders), min(x.shape[1], COLUMNS)
+    """Return what is kept at step 0, for each link: no note, no error."""
+    count, size = len(place.links), min(x.shape[1], COLUMNS)
     return {
-        "noted_at": torch.full(pairs, NONE_OPEN, dtype=torch.int64, device=x.device),
-        "predicted": x.new_zeros(*pairs, size),
-        "stood": x.new_zeros(*pairs, size),
-        "predicting_error": x.new_zeros(pairs),
-        "clipping_error": x.new_zeros(pairs),
+        "noted_at": torch.full((count,), NONE_OPEN, dtype=torch.int64, device=x.device),
+        "predicted": x.new_zeros(count, size),
+        "stood": x.new_zeros(count, size),
+        "predicting_error": x.new_zeros(count),
+        "clipping_error": x.new_zeros(count),
     }
 
 
@@ -58,29 +58,29 @@ def next_hindsight(own: Own, inbox: Inbox, predictions: Predictions) -> dict[str
     errors = {"predicting_error": predicted, "clipping_error": stood}
     kept = {name: own.state[name] for name in errors}
     for late in inbox.late:
-        held, sent_at = late.weights > 0, own.t - late.age
+        links, held, sent_at = late.weights.links, late.weights.values > 0, own.t - late.age
         answered = held & (noted_at == sent_at) & (noted_at != NONE_OPEN)
-        told = late.message["x"][:, columns]
+        told = late.message["x"][:, columns][links.senders]
         for name, believed in errors.items():
-            error = (believed - told).square().mean(dim=2)
+            error = (believed - told).square().mean(dim=1)
             kept[name] = torch.where(answered, torch.lerp(kept[name], error, FORGET), kept[name])
         free = held & ((noted_at == NONE_OPEN) | (noted_at <= sent_at))
         noted_at = torch.where(free, own.t, noted_at)
-        predicted = torch.where(free[:, :, None], predictions(late, columns), predicted)
-        stood = torch.where(free[:, :, None], own.x[:, None, columns], stood)
+        predicted = torch.where(free[:, None], predictions(late, columns), predicted)
+        stood = torch.where(free[:, None], own.x[:, columns][links.receivers], stood)
     return {"noted_at": noted_at, "predicted": predicted, "stood": stood, **kept}
 
 
-def gain(state: Mapping[str, Tensor]) -> Float[Tensor, "a n"]:
-    """Return e_cli / (e_cli + e_pre) for each agent and sender; 1 where nothing is known."""
+def gain(state: Mapping[str, Tensor], links: Links) -> LinkMatrix:
+    """Return e_cli / (e_cli + e_pre) for each link; 1 where nothing is known."""
     clipping, whole = state["clipping_error"], state["clipping_error"] + state["predicting_error"]
-    return torch.where(whole > 0, clipping / whole, 1.0)
+    return LinkMatrix(links, torch.where(whole > 0, clipping / whole, 1.0))
 
 
-def predicts_better(inbox: Inbox, state: Mapping[str, Tensor]) -> Bool[Tensor, " a"]:
+def predicts_better(own: Own, inbox: Inbox) -> Bool[Tensor, " a"]:
     """Say which agents have predicted their late neighbours, as a whole, better than clipping would have."""
-    gained = state["clipping_error"] - state["predicting_error"]
-    total = gained.new_zeros(len(gained))
+    gained = own.state["clipping_error"] - own.state["predicting_error"]
+    total = gained.new_zeros(len(own.x))
     for late in inbox.late:
-        total = total + (late.weights * gained).sum(dim=1)
+        total = total + late.weights.links.row_sums(late.weights.values * gained)
     return total > 0

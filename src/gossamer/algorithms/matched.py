@@ -16,13 +16,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
-
 from gossamer.algorithms.base import Algorithm, Inbox, Own, Past, Weights
 from gossamer.algorithms.options import option
-from gossamer.algorithms.steps import add_product, scale_rows
+from gossamer.algorithms.steps import add_product
 from gossamer.errors import UserError
-from gossamer.network import Network
+from gossamer.network import Network, end_of_spectrum
 from gossamer.shapes import Float, Tensor
 
 # Gain by age of the message.
@@ -41,8 +39,9 @@ def stability_limit(tau: int, eigenvalue: float) -> float:
 
 def largest_eigenvalue(network: Network) -> float:
     """Return the largest eigenvalue of the late links' Laplacian, diag(W' 1) - W'."""
-    late = (network.W_late + network.W_late.T) / 2  # a link may be late in one direction only
-    return float(torch.linalg.eigvalsh(torch.diag(late.sum(dim=1)) - late)[-1])
+    late = network.link_weights.on(network.late_values)
+    late = (late + late.T) * 0.5  # a link may be late in one direction only
+    return end_of_spectrum(-late, late.sum(dim=1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +77,7 @@ class Matched(Algorithm):
 
     def mix(self, own: Own, inbox: Inbox, weights: Weights, name: str) -> Float[Tensor, "a d"]:
         """Return [M m]_i for one part of the messages made by `send`."""
-        mixed = scale_rows(weights.clip_own, own.sent[name])
+        mixed = weights.clip_own[:, None] * own.sent[name]
         add_product(mixed, weights.clip_fresh, inbox.message[name])
         self.add_differences(mixed, own, inbox, name)
         return mixed
@@ -89,7 +88,7 @@ class Matched(Algorithm):
             kappa, then, own_then = self.kappa(late.age, own.momentum), late.message[name], late.own[name]
             heard = late.weights.sum(dim=1)
             if own_then is then:  # all agents are rows of this tensor: one product takes the differences
-                add_product(total, late.weights - torch.diag(heard), then, kappa)
+                add_product(total, late.weights, then, kappa, diagonal=-heard)
             else:
                 total.add_(late.weights @ then - heard[:, None] * own_then, alpha=kappa)
 

@@ -42,7 +42,7 @@ from gossamer.algorithms.theta import (
     parse_theta,
 )
 from gossamer.errors import UserError
-from gossamer.network import Network
+from gossamer.network import LinkMatrix, Network
 from gossamer.shapes import Bool, Float, Tensor
 
 CRITERIA = ("literal", "descent", "decrease", "loss", "public-code", "hindsight")
@@ -181,20 +181,19 @@ class PcAsgd(PredictorChoice):
         by_age = [self._by_age(policy, late.age, own.place.network, own.momentum) for late in inbox.late]
         if not self.looks_back and len(set(by_age)) == 1:
             return inbox, torch.full_like(weights.own, by_age[0])
+        if not self.looks_back:
+            return weigh_late(inbox, by_age)
         gains = self._gains(own, inbox)
         return weigh_late(inbox, [gains.clamp(max=theta) for theta in by_age])
 
-    def _gains(self, own: Own, inbox: Inbox) -> Float[Tensor, "a n"]:
+    def _gains(self, own: Own, inbox: Inbox) -> LinkMatrix:
         """Return the largest theta of each agent for each sender that hindsight allows."""
-        policy = self.policy
+        policy, links = self.policy, inbox.late[0].weights.links
         assert isinstance(policy, ByAge)
         if policy.by_hindsight is Hindsight.GAIN:
-            return gain(own.state)
-        everyone = torch.ones_like(inbox.late[0].weights)
-        if policy.by_hindsight is Hindsight.NONE:
-            return everyone
-        chosen = self._vote(predicts_better(inbox, own.state)[:, None], holds_late(own, inbox))
-        return everyone * chosen
+            return gain(own.state, links)
+        chosen = self._vote(predicts_better(own, inbox)[:, None], holds_late(own, inbox))
+        return LinkMatrix(links, own.x.new_ones(len(links))) * chosen
 
     def _by_theta(self, own: Own, inbox: Inbox, weights: Weights, theta: Float[Tensor, " a"]) -> Float[Tensor, "a d"]:
         """Return line 8: one step with blended weights, or both candidates if each has its own gradient."""

@@ -79,13 +79,14 @@ class PredictorChoice(Predicting, Damped):
             heard = late.weights.sum(dim=1) * share
             x.addcmul_(heard[:, None], own.x - late.own_x)
 
-    def predictions(self, own: Own, late: Late, columns: Int[Tensor, " m"]) -> Float[Tensor, "a n m"]:
-        """Return where each agent predicts each sender to be now, at some parameters."""
-        then = late.message["x"][:, columns]
+    def predictions(self, own: Own, late: Late, columns: Int[Tensor, " m"]) -> Float[Tensor, "e m"]:
+        """Return where each link's receiver predicts its sender to be now, at some parameters."""
+        links = late.weights.links
+        then = late.message["x"][:, columns][links.senders]
         if self.predictor == "trend":
-            return (then + late.age * late.message["trend"][:, columns]).expand(len(own.x), *then.shape)
+            return then + late.age * late.message["trend"][:, columns][links.senders]
         if self.predictor == "own":
             assert late.own_x is not None
-            return then + (own.x - late.own_x)[:, None, columns]
+            return then + (own.x - late.own_x)[:, columns][links.receivers]
         moved = self.each_compensation(own, late, columns)
-        return then.expand(len(own.x), *then.shape) if moved is None else then - own.lr * moved
+        return then if moved is None else then - own.lr * moved

@@ -5,34 +5,30 @@ therefore done on the weights where possible.
 """
 
 import dataclasses
-import warnings
 from collections.abc import Sequence
 
 import torch
 
 from gossamer.algorithms.base import Inbox, Own, Weights
-from gossamer.network import Network
+from gossamer.network import LinkMatrix, Network
 from gossamer.shapes import Bool, Float, Tensor
 
-SPARSE_FROM = 32 * 32  # weights; a dense product of a smaller matrix is as fast
-SPARSE_SHARE = 4  # a matrix is sparse if fewer than one in four weights is not zero
 
-
-def weigh(network: Network, reliable: Bool[Tensor, "n n"], late: Bool[Tensor, "n n"]) -> Weights:
+def weigh(network: Network, reliable: Bool[Tensor, " e"], late: Bool[Tensor, " e"]) -> Weights:
     """Return all agents' weights, in float64, if these links are current and those are late.
 
     A link that is neither has delivered no message that is still kept: its weight is not part of `mass`.
     """
-    w, clip = network.W, network.clip_matrix(reliable)
-    own, clip_own = w.diagonal(), clip.diagonal()
+    own, w = network.mixing_weights
+    clip_own, clip_fresh = network.clipping_weights(reliable)
     heard = reliable | late
-    complete = bool((heard | ~network.links).all())  # then the mass is 1 without any rounding
+    complete = bool(heard.all())  # then the mass is 1 without any rounding
     return Weights(
         own=own,
-        fresh=w * reliable,
-        mass=torch.ones_like(own) if complete else own + (w * heard).sum(dim=1),
+        fresh=w.on(reliable),
+        mass=torch.ones_like(own) if complete else own + w.on(heard).sum(dim=1),
         clip_own=clip_own,
-        clip_fresh=clip - torch.diag(clip_own),
+        clip_fresh=clip_fresh,
     )
 
 
@@ -82,11 +78,11 @@ def blend(inbox: Inbox, weights: Weights, theta: Float[Tensor, " a"]) -> tuple[I
     return dataclasses.replace(inbox, late=late), blended
 
 
-def weigh_late(inbox: Inbox, shares: Sequence[Float[Tensor, "a n"]]) -> tuple[Inbox, Float[Tensor, " a"]]:
+def weigh_late(inbox: Inbox, shares: Sequence[LinkMatrix | float]) -> tuple[Inbox, Float[Tensor, " a"]]:
     """Return theta of each agent, the mean share of its late messages, and the inbox that goes with it.
 
-    Shares are of each age, agent and sender. Late weights are multiplied by share / theta, so that their sum stays, and
-    `blend` with that theta gives each late message its own share of its weight.
+    There is a share for each age, or one for each of its links. Late weights are multiplied by share / theta, so that
+    their sum stays, and `blend` with that theta gives each late message its own share of its weight.
     """
     heard = [late.weights * share for late, share in zip(inbox.late, shares, strict=True)]
     whole = torch.stack([late.weights.sum(dim=1) for late in inbox.late]).sum(dim=0)
@@ -100,48 +96,36 @@ def weigh_late(inbox: Inbox, shares: Sequence[Float[Tensor, "a n"]]) -> tuple[In
 
 
 def _mix(
-    own: Float[Tensor, "a d"],
-    fresh: Float[Tensor, "n d"],
-    own_weights: Float[Tensor, " a"],
-    weights: Float[Tensor, "a n"],
+    own: Float[Tensor, "a d"], fresh: Float[Tensor, "n d"], own_weights: Float[Tensor, " a"], weights: LinkMatrix
 ) -> Float[Tensor, "a d"]:
-    if fresh is own and not _is_sparse(weights):  # all agents are rows here, and current: one product
-        return (weights + torch.diag(own_weights)) @ own
-    mixed = scale_rows(own_weights, own)
+    if fresh is own and weights.is_dense_for(own):  # all agents are rows here, and current: one product
+        return weights.with_diagonal(own_weights) @ own
+    mixed = own_weights[:, None] * own
     add_product(mixed, weights, fresh)
     return mixed
 
 
-def product(weights: Float[Tensor, "a n"], rows: Float[Tensor, "n d"]) -> Float[Tensor, "a d"]:
-    """Return weights @ rows; a large sparse matrix on a CPU is multiplied as such."""
-    return _sparse(weights) @ rows if _is_sparse(weights) else weights @ rows
-
-
 def add_product(
-    total: Float[Tensor, "a d"], weights: Float[Tensor, "a n"], rows: Float[Tensor, "n d"], factor: float = 1.0
+    total: Float[Tensor, "a d"],
+    weights: LinkMatrix,
+    rows: Float[Tensor, "n d"],
+    factor: float = 1.0,
+    *,
+    diagonal: Float[Tensor, " a"] | None = None,
 ) -> None:
-    """Add factor * weights @ rows to `total` in place."""
-    if not _is_sparse(weights):
-        total.addmm_(weights, rows, alpha=factor)
-    elif bool(weights.any()):
-        total.addmm_(_sparse(weights), rows, alpha=factor)
+    """Add factor * (weights + diag(diagonal)) @ rows to `total` in place; with a diagonal, a is n."""
+    if weights.is_dense_for(rows):
+        total.addmm_(weights.dense() if diagonal is None else weights.with_diagonal(diagonal), rows, alpha=factor)
+        return
+    if diagonal is not None:
+        total.addcmul_(diagonal[:, None], rows, value=factor)
+    if weights.may_count:
+        total.add_(weights @ rows, alpha=factor)
 
 
-def _is_sparse(weights: Float[Tensor, "a n"]) -> bool:
-    """Say whether most weights of a large matrix are zero. A GPU is not asked: counting would wait for it."""
-    enough = weights.numel() >= SPARSE_FROM and weights.device.type == "cpu"
-    return enough and SPARSE_SHARE * int(torch.count_nonzero(weights)) < weights.numel()
-
-
-def _sparse(weights: Float[Tensor, "a n"]) -> Tensor:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch warns once that sparse CSR is beta
-        return weights.to_sparse_csr()
-
-
-def scale_rows(scale: Float[Tensor, " a"], rows: Float[Tensor, "a n"]) -> Float[Tensor, "a n"]:
+def scale_rows(scale: Float[Tensor, " a"], weights: LinkMatrix) -> LinkMatrix:
     """Return each row times its number."""
-    return scale[:, None] * rows
+    return weights * scale[:, None]
 
 
 def holds_late(own: Own, inbox: Inbox) -> Bool[Tensor, " a"]:

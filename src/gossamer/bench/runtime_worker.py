@@ -15,10 +15,9 @@ from typing import Any
 
 import torch
 
-from gossamer.algorithms import Inbox, Own, Place, Weights, algorithm
+from gossamer.algorithms import Inbox, Own, Place, algorithm
 from gossamer.algorithms.steps import weigh
 from gossamer.errors import UserError
-from gossamer.network import Network
 from gossamer.network import network as make_network
 from gossamer.runtime.agent import Agent
 from gossamer.runtime.environment import Run
@@ -50,7 +49,8 @@ class Mixing:
         self._x, self._zeros = first_state(rank, size), torch.zeros(1, size)
         self._rows = torch.cat([first_state(sender, size) for sender in senders])
         self._place = Place(network, torch.tensor([rank]), torch.ones(1), torch.tensor(senders))
-        self._weights = _row_of_weights(network, rank, senders).to(self._x)
+        current = torch.ones(len(network.pattern), dtype=torch.bool)
+        self._weights = weigh(network, current, ~current).to(self._x).of(self._place)
         self._rule = algorithm(RULE)
         self._t = 0
         self.ages: list[int] = []  # of the messages that the last step used
@@ -66,18 +66,6 @@ class Mixing:
         seconds = time.perf_counter() - before
         self._x, self._t = update.x, self._t + 1
         return seconds
-
-
-def _row_of_weights(network: Network, rank: int, senders: list[int]) -> Weights:
-    """Return one agent's weights with all neighbours current."""
-    whole, row = weigh(network, network.links, torch.zeros_like(network.links)), slice(rank, rank + 1)
-    return Weights(
-        own=whole.own[row],
-        fresh=whole.fresh[row, senders],
-        mass=whole.mass[row],
-        clip_own=whole.clip_own[row],
-        clip_fresh=whole.clip_fresh[row, senders],
-    )
 
 
 class Gossip:

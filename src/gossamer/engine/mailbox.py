@@ -9,7 +9,7 @@ from gossamer.algorithms import Algorithm, Inbox, Late, Past, Weights
 from gossamer.algorithms.message_parts import aliases, part_bytes, part_dtype, part_size, parts_sent
 from gossamer.algorithms.steps import weigh
 from gossamer.fused import passing
-from gossamer.network import NOTHING, Arrivals, Network
+from gossamer.network import NOTHING, Arrivals, LinkMatrix, Network
 from gossamer.shapes import Bool, Float, Int, Tensor
 from gossamer.state.checkpoint import part_of
 from gossamer.state.history import Drift, PrefixDrift, Ring, SlidingDrift
@@ -39,8 +39,8 @@ class _Held:
     """The weights of the held messages. They are reused as long as the ages do not change."""
 
     weights: Weights
-    late: dict[int, tuple[Float[Tensor, "n n"], Bool[Tensor, "n n"]]]  # by age: weights, and which messages are new
-    new: Bool[Tensor, "n n"]  # which messages of reliable neighbours are new
+    late: dict[int, tuple[LinkMatrix, LinkMatrix]]  # by age: weights, and which messages are new
+    new: LinkMatrix  # which messages of reliable neighbours are new
 
 
 class Mailbox:
@@ -71,7 +71,8 @@ class Mailbox:
         ]
         self.drift = self._make_drift() if self.rings and algorithm.past is Past.WINDOW else None
         self._x = x
-        self._ages = torch.full(network.links.shape, NOTHING)  # at the previous step
+        self._links = network.pattern
+        self._ages = torch.full((len(self._links),), NOTHING)  # at the previous step
         self._seen: tuple[Tensor, Tensor] | None = None  # the ages and the new-message mask that `_held` was made for
         self._held: _Held | None = None
 
@@ -89,12 +90,12 @@ class Mailbox:
         exact = name in self.algorithm.totals | self.algorithm.numbers
         return "state" if history == "bf16" and exact else history
 
-    def deliver(self, step: int, vectors: dict[str, Float[Tensor, "n d"]]) -> tuple[Inbox, Weights, Int[Tensor, "n n"]]:
-        """Take what every agent sends at this step. Return what every agent holds, the weights and the ages."""
+    def deliver(self, step: int, vectors: dict[str, Float[Tensor, "n d"]]) -> tuple[Inbox, Weights, Int[Tensor, " e"]]:
+        """Take what every agent sends at this step. Return what every agent holds, the weights and the links' ages."""
         for name, ring in self.rings.items():
             # A CUDA graph overwrites its gradients at the next step. All other tensors are new at each step.
             ring.push(step, vectors[name], lasting=name == "x" or not vectors[name].is_cuda)
-        ages = self.arrivals.advance(step)
+        ages = self.arrivals.advance_list(step)
         held = self._held_at(ages)
         message = {name: self._defer(self._fresh(step, name, vectors)) for name in self.algorithm.message}
         fresh = self._defer(self._fresh(step, "x", vectors))
@@ -104,21 +105,20 @@ class Mailbox:
         delay, name = self.network.reliable_delay, self._alias.get(name, name)
         return self.rings[name].at(step - delay) if delay and name in self.rings else vectors[name]
 
-    def bytes_sent(self, step: int, ages: Int[Tensor, "n n"], extra: int) -> Int[Tensor, " n"]:
+    def bytes_sent(self, step: int, ages: Int[Tensor, " e"], extra: int) -> Int[Tensor, " n"]:
         """Return the bytes that each agent sends: to all its neighbours, or only to reliable ones if the rule clips.
 
         `extra` is the number of further bytes in every message.
         """
-        network, algorithm = self.network, self.algorithm
-        served = network.links if algorithm.hears_late else self._reliable(ages)
-        total = torch.zeros(len(ages), dtype=torch.int64)
+        algorithm, spared = self.algorithm, self.network.spared_values
         periods = (algorithm.period, algorithm.period_inside)
-        for links, size, period in zip((~network.spared, network.spared), self._bytes, periods, strict=True):
-            if step % period == 0:
-                total += (served & links).sum(dim=0) * (size + extra)
-        return total
+        across, inside = (
+            size + extra if step % period == 0 else 0 for size, period in zip(self._bytes, periods, strict=True)
+        )
+        of_link = torch.where(spared, inside, across)
+        return self._links.column_sums(of_link if algorithm.hears_late else of_link * self._reliable(ages))
 
-    def _reliable(self, ages: Int[Tensor, "n n"]) -> Bool[Tensor, "n n"]:
+    def _reliable(self, ages: Int[Tensor, " e"]) -> Bool[Tensor, " e"]:
         return (ages >= 0) & (ages <= self.network.reliable_delay)
 
     def kept(self) -> list[Tensor]:
@@ -150,7 +150,7 @@ class Mailbox:
             groups.append(Late(age, weights, message, own, drift, new))
         return tuple(groups)
 
-    def _held_at(self, ages: Int[Tensor, "n n"]) -> "_Held":
+    def _held_at(self, ages: Int[Tensor, " e"]) -> "_Held":
         """Return the weights for these ages. With fixed delays they are the same at every step."""
         # Without a newer message an age grows by one per step.
         new = (ages != NOTHING) & ((self._ages == NOTHING) | (ages <= self._ages))
@@ -159,15 +159,18 @@ class Mailbox:
             self._seen, self._held = (ages.clone(), new), self._make_held(ages, new)
         return self._held
 
-    def _make_held(self, ages: Int[Tensor, "n n"], new: Bool[Tensor, "n n"]) -> "_Held":
+    def _make_held(self, ages: Int[Tensor, " e"], new: Bool[Tensor, " e"]) -> "_Held":
         network, reliable = self.network, self._reliable(ages)
         late = (ages > network.reliable_delay) & self.algorithm.hears_late
         weights = weigh(network, reliable, late).to(self._x)
         groups = {}
         for age in torch.unique(ages[late]).tolist():
             of_age = late & (ages == age)
-            groups[age] = (network.W * of_age).to(self._x), (new & of_age).to(self._x.device)
-        return _Held(weights, groups, (new & reliable).to(self._x.device))
+            groups[age] = network.link_weights.on(of_age).to(self._x), self._on_device(new & of_age)
+        return _Held(weights, groups, self._on_device(new & reliable))
+
+    def _on_device(self, flags: Bool[Tensor, " e"]) -> LinkMatrix:
+        return LinkMatrix(self._links, flags).to(self._x.device)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the messages in flight: the rings, the arrivals and the sliding sums."""
@@ -183,6 +186,6 @@ class Mailbox:
         for name, ring in self.rings.items():
             ring.load_state_dict(part_of(state, f"ring.{name}."))
         self.arrivals.load_state_dict(part_of(state, "arrivals."))
-        self._ages = torch.empty_like(self._ages).copy_(state["ages"])
+        self._ages = torch.empty_like(self._ages).copy_(self._links.listed(state["ages"], self._ages))
         if self.drift is not None:
             self.drift.load_state_dict(part_of(state, "drift."))

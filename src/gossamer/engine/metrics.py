@@ -12,6 +12,7 @@ from gossamer.data.device_batches import DeviceBatches, Draw, rows_of
 from gossamer.engine.cuda_graph import Recorded
 from gossamer.engine.execution import Execution
 from gossamer.engine.simulation import StepReport
+from gossamer.network import Links
 from gossamer.run.metric_rows import MOST_PAIRED
 from gossamer.seeding import drawing_from
 from gossamer.shapes import Float, Int, Tensor
@@ -125,25 +126,25 @@ def evaluation_batch(execution: Execution) -> int:
 class Tally:
     """Sums of training loss, predict share and message age: since the last evaluation, and over the whole run."""
 
-    def __init__(self, num_agents: int) -> None:
-        zeros = torch.zeros(num_agents, dtype=torch.float64)
+    def __init__(self, links: Links) -> None:
+        self._links = links
+        zeros = torch.zeros(links.shape[0], dtype=torch.float64)
         self._sums = {
             name: zeros.clone()
             for scope in ("interval", "run")
             for name in (f"{scope}.{what}" for what in ("loss", "predict", "choices", "age", "messages", "sent"))
         }
-        pairs = torch.zeros(num_agents, num_agents, dtype=torch.int64)
-        self._pairs = ("interval.ages", "interval.heard") if num_agents <= MOST_PAIRED else ()
-        self._sums |= {name: pairs.clone() for name in self._pairs}
+        self._of_links = ("interval.ages", "interval.heard") if links.shape[0] <= MOST_PAIRED else ()
+        self._sums |= {name: torch.zeros(len(links), dtype=torch.int64) for name in self._of_links}
         self._steps = {"interval": 0, "run": 0}
 
     def add(self, report: StepReport) -> None:
         """Add one step to the sums."""
         heard = report.ages >= 0
         aged = report.ages * heard
-        for name, pairs in zip(self._pairs, (aged, heard), strict=False):
-            self._sums[name] += pairs  # ages are always on the CPU
-        values = {"age": aged.sum(dim=1), "messages": heard.sum(dim=1), "sent": report.sent}
+        for name, of_links in zip(self._of_links, (aged, heard), strict=False):
+            self._sums[name] += of_links  # ages are always on the CPU
+        values = {"age": self._links.row_sums(aged), "messages": self._links.row_sums(heard), "sent": report.sent}
         if report.loss is not None:
             values["loss"] = report.loss
         if report.predict is not None:
@@ -190,11 +191,12 @@ class Tally:
 
         With more than MOST_PAIRED agents the result is None.
         """
-        if not self._pairs:
+        if not self._of_links:
             return None
-        ages, heard = (self._sums[name] for name in self._pairs)
-        means = (ages.double() / heard).round(decimals=3).tolist()  # NaN without a message
-        return [[None if math.isnan(age) else age for age in row] for row in means]
+        ages, heard = (self._sums[name] for name in self._of_links)
+        means = (ages.double() / heard).round(decimals=3)  # NaN without a message
+        rows = self._links.matrix(means, math.nan).tolist()
+        return [[None if math.isnan(age) else age for age in row] for row in rows]
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return the sums."""
@@ -203,6 +205,8 @@ class Tally:
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Restore what `state_dict` returned."""
         for name, total in self._sums.items():
-            if name in state or name not in self._pairs:  # older checkpoints have no pairs
+            if name in self._of_links:  # older checkpoints have a matrix, or nothing
+                total.copy_(self._links.listed(state.get(name, torch.zeros_like(total)), total))
+            else:
                 total.copy_(state[name])
         self._steps = {"interval": int(state["steps"][0]), "run": int(state["steps"][1])}

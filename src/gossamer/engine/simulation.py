@@ -66,7 +66,7 @@ class StepReport:
 
     loss: Float[Tensor, " n"] | None
     predict: Float[Tensor, " n"] | None
-    ages: Int[Tensor, "n n"]
+    ages: Int[Tensor, " e"]  # of the newest message on each link of the network's pattern
     sent: Int[Tensor, " n"]  # bytes that each agent sends
 
 
@@ -227,7 +227,10 @@ class Simulation:
         self.x = torch.empty_like(self.x).copy_(state["x"])  # copy_ refuses another shape
         self.memory = state["memory"].to(self.x) if "memory" in state else None
         kept = part_of(state, "state.")
-        self.state = {name: torch.empty_like(value).copy_(kept[name]) for name, value in self.state.items()}
+        links = self.place.links
+        self.state = {
+            name: torch.empty_like(value).copy_(links.listed(kept[name], value)) for name, value in self.state.items()
+        }
         self.mailbox.load_state_dict(part_of(state, "mailbox."))
         if self.statistics is not None:
             self.statistics.load_state_dict(part_of(state, "statistics."))

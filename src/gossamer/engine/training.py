@@ -17,7 +17,7 @@ from gossamer.engine.memory_need import peak_bytes
 from gossamer.engine.metrics import Tally, TrainingStopped
 from gossamer.engine.simulation import NonFinite, StepReport
 from gossamer.errors import UserError
-from gossamer.network import Network
+from gossamer.network import NOTHING, Network
 from gossamer.run.folder import RunFolder
 from gossamer.run.machine import arithmetic
 from gossamer.run.metric_rows import MOST_PAIRED
@@ -62,7 +62,7 @@ class Training:
         self.plan = plan = dataclasses.replace(plan, settings=parts.settings)
         self.task, self.network, self.algorithm = plan.task, plan.network, plan.algorithm
         self.steps_per_epoch, self.steps = plan.steps_per_epoch, plan.steps
-        self.tally = Tally(self.network.num_agents)
+        self.tally = Tally(self.network.pattern)
         self.history: list[dict[str, Any]] = []
         self._seconds_before, self._begun = 0.0, math.nan  # seconds before a resume; start time of this part
         self._status: StatusFile | None = None
@@ -136,7 +136,11 @@ class Training:
             return
         n, newest = self.network.num_agents, self._newest
         losses = self.simulation.watch.newest
-        ages = newest.ages.tolist() if newest is not None and n <= MOST_PAIRED else None
+        ages = (
+            self.network.pattern.matrix(newest.ages, NOTHING).tolist()
+            if newest is not None and n <= MOST_PAIRED
+            else None
+        )
         self._status.write(
             self.simulation.t,
             self.seconds,

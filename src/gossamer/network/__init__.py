@@ -1,11 +1,15 @@
 """The network of agents: graphs, mixing matrices, delays, arrivals."""
 
 from gossamer.network.arrivals import NOTHING, Arrivals
-from gossamer.network.delay import Delay, Fixed, Geometric, Gilbert, PerLink, Scaled, Uniform
+from gossamer.network.delay import Delay, Fixed, Geometric, Gilbert, PerLink, Uniform
 from gossamer.network.discovery import Discovery, broadcast, discover
+from gossamer.network.link_matrix import LinkMatrix
+from gossamer.network.links import Links
 from gossamer.network.mixing import AssumptionCheck, check_assumption_2
 from gossamer.network.network import Network
+from gossamer.network.scaled_delay import Scaled
 from gossamer.network.spec import DELAYS, NETWORKS, network, parse_delay
+from gossamer.network.spectrum import end_of_spectrum
 from gossamer.network.trace import Trace
 
 __all__ = [
@@ -19,6 +23,8 @@ __all__ = [
     "Fixed",
     "Geometric",
     "Gilbert",
+    "LinkMatrix",
+    "Links",
     "Network",
     "PerLink",
     "Scaled",
@@ -27,6 +33,7 @@ __all__ = [
     "broadcast",
     "check_assumption_2",
     "discover",
+    "end_of_spectrum",
     "network",
     "parse_delay",
 ]

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 import torch
 
 from gossamer.errors import UserError
-from gossamer.network.delay import steps_until_negligible
+from gossamer.network.delay import draws_listed, steps_until_negligible
 from gossamer.network.network import Network
 from gossamer.seeding import generator
-from gossamer.shapes import Bool, Int, Tensor
+from gossamer.shapes import Bool, Float, Int, Tensor
 
 NOTHING = -1  # the age if an agent holds no message
 _NEVER = -(2**40)  # the step of a message that never arrived: below every step, far from overflow
@@ -50,10 +50,11 @@ class Arrivals:
         self.purpose = purpose
         self._forget = forget
         self._longest = period
-        self._period = torch.where(network.spared, period if period_inside is None else period_inside, period)
-        self._state = network.delay.start(network.links, generator(seed, f"{purpose}-start"))
+        self._links = network.pattern
+        self._period = torch.where(network.spared_values, period if period_inside is None else period_inside, period)
+        self._state = network.delay.start_list(self._links, generator(seed, f"{purpose}-start"))
         first = 0 if network.startup == "min" else _NEVER
-        self._newest = torch.full(network.links.shape, first, dtype=torch.int64)
+        self._newest = torch.full((len(self._links),), first, dtype=torch.int64)
         self._under_way: dict[int, Tensor] = {}  # step of sending -> step of arrival, for every link
 
     @property
@@ -64,7 +65,14 @@ class Arrivals:
         return max(largest, self.network.reliable_delay) + self._longest - 1
 
     def advance(self, step: int) -> Int[Tensor, "n n"]:
-        """Return the ages at this step: 0 is current, NOTHING is no message. Call it once per step, in order."""
+        """Return the ages at this step as a matrix, NOTHING where there is no link; see `advance_list`."""
+        return self._links.matrix(self.advance_list(step), NOTHING)
+
+    def advance_list(self, step: int) -> Int[Tensor, " e"]:
+        """Return the age on each link of the network's pattern: 0 is current, NOTHING is no message.
+
+        Call this or `advance` once per step, in order.
+        """
         network = self.network
         delays, kept = self._draw(step)
         sent = step - delays
@@ -77,21 +85,27 @@ class Arrivals:
         ages = step - self._newest
         if not self._forget:
             ages = torch.where(self._newest > _NEVER, ages.clamp(max=self.largest_age), ages)
-        return torch.where(network.links & (ages <= self.largest_age), ages, NOTHING)
+        return torch.where(ages <= self.largest_age, ages, NOTHING)
 
-    def _draw(self, step: int) -> tuple[Int[Tensor, "n n"], Bool[Tensor, "n n"]]:
+    def _draw(self, step: int) -> tuple[Int[Tensor, " e"], Bool[Tensor, " e"]]:
         """Return the delays, and which messages are not lost."""
         network, draws = self.network, generator(self.seed, self.purpose, step)
-        delays, self._state = network.delay.sample(step, self._state, network.links, draws)
+        delays, self._state = network.delay.sample_list(step, self._state, self._links, draws)
         if not network.delay.covers_every_link:
-            delays = torch.where(network.spared, network.reliable_delay, delays)
+            delays = torch.where(network.spared_values, network.reliable_delay, delays)
         delays = delays.clamp(min=network.reliable_delay)  # no message is newer than a reliable neighbour's
         if network.loss == 0:
-            return delays, network.links
-        kept = torch.rand(delays.shape, generator=draws, dtype=torch.float64) >= network.loss
-        return delays, network.links & (kept | network.spared)
+            return delays, torch.ones_like(network.spared_values)
+        return delays, (self._chances(draws) >= network.loss) | network.spared_values
 
-    def _move(self, step: int, delays: Int[Tensor, "n n"], kept: Bool[Tensor, "n n"]) -> None:
+    def _chances(self, draws: torch.Generator) -> Float[Tensor, " e"]:
+        """Return a uniform number for each link."""
+        links = self._links
+        if draws_listed(links):
+            return torch.rand(len(links), generator=draws, dtype=torch.float64)
+        return links.at(torch.rand(links.shape, generator=draws, dtype=torch.float64))
+
+    def _move(self, step: int, delays: Int[Tensor, " e"], kept: Bool[Tensor, " e"]) -> None:
         """Send the periodic messages, and receive those that arrive at this step."""
         sending = kept & (self._period > 1) & (step % self._period == 0)
         self._under_way[step] = torch.where(sending, step + delays, _LATER_THAN_ALL)
@@ -110,11 +124,15 @@ class Arrivals:
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Continue from a `state_dict`. The draws need no state: they depend on the step alone."""
-        if state["newest"].shape != self._newest.shape or state["delay"].shape != self._state.shape:
+        newest = self._links.listed(state["newest"], self._newest)
+        if newest.shape != self._newest.shape or state["delay"].shape != self._state.shape:
             raise UserError(
-                f"the saved arrivals are for {len(state['newest'])} agents or another kind of delay; "
-                f"resume with the network they came from, not one of {len(self._newest)} agents"
+                f"the saved arrivals are for {len(newest)} links or another kind of delay; "
+                f"resume with the network they came from, not one of {len(self._newest)} links"
             )
-        self._newest, self._state = state["newest"].clone(), state["delay"].clone()
-        under_way = {name: value for name, value in state.items() if name.startswith("under_way.")}
-        self._under_way = {int(name.removeprefix("under_way.")): value.clone() for name, value in under_way.items()}
+        self._newest, self._state = newest.clone(), state["delay"].clone()
+        self._under_way = {
+            int(name.removeprefix("under_way.")): self._links.listed(value, newest).clone()
+            for name, value in state.items()
+            if name.startswith("under_way.")
+        }

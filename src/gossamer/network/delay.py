@@ -1,7 +1,8 @@
 """Delay models: the delay, in steps, of the message that arrives now on each link.
 
 A model is pure. The caller keeps its state, a tensor, and passes the random generator. Index [i, k] is the message that
-agent i receives from agent k.
+agent i receives from agent k. The engines ask for a delay per link, with `sample_list`. A model of your own need not
+know of lists: `sample` draws a matrix, and the entries at the links are taken.
 """
 
 import math
@@ -12,6 +13,7 @@ from typing import ClassVar
 import torch
 
 from gossamer.errors import UserError
+from gossamer.network.links import Links
 from gossamer.shapes import Bool, Int, Tensor
 
 # A geometric delay has no largest value: its tail is cut off where it has at most this probability.
@@ -19,8 +21,12 @@ NEGLIGIBLE = 1e-6
 
 LONGEST = 1_000_000  # steps: messages are kept that long, so memory runs out first
 
-Links = Bool[Tensor, "n n"]
-Sampled = tuple[Int[Tensor, "n n"], Tensor]  # the delays, and the model's new state
+# Up to so many agents a random model draws a number for every pair, as it always has: runs keep their delays. A larger
+# network has a draw per link only.
+MOST_PAIRS_DRAWN = 512
+
+Mask = Bool[Tensor, "..."]  # of the links: a matrix, or a list where `each_alike`
+Sampled = tuple[Int[Tensor, "..."], Tensor]  # the delays, and the model's new state
 
 
 def steps_until_negligible(probability: float) -> int:
@@ -31,10 +37,16 @@ def steps_until_negligible(probability: float) -> int:
     return math.ceil(math.log(NEGLIGIBLE) / math.log(probability) - 1e-9)
 
 
+def draws_listed(links: Links) -> bool:
+    """Whether a random number is drawn for each link only, not for every pair."""
+    return links.shape[0] > MOST_PAIRS_DRAWN
+
+
 class Delay(ABC):
     """A delay model; see the subclasses."""
 
     covers_every_link: ClassVar[bool] = False  # True: the delays apply inside clusters too
+    each_alike: ClassVar[bool] = False  # True: an entry's draws do not depend on its place, so a list of links will do
 
     @property
     @abstractmethod
@@ -51,20 +63,48 @@ class Delay(ABC):
         """The number of different delays, if every link keeps its own; infinity if delays change."""
         return math.inf
 
-    def start(self, links: Links, generator: torch.Generator) -> Tensor:
+    def start(self, links: Mask, generator: torch.Generator) -> Tensor:
         """Return the state before step 0; a model without memory has an empty one."""
         return torch.empty(0, dtype=torch.int64)
 
     @abstractmethod
-    def sample(self, step: int, state: Tensor, links: Links, generator: torch.Generator) -> Sampled:
+    def sample(self, step: int, state: Tensor, links: Mask, generator: torch.Generator) -> Sampled:
         """Return the delay in steps of the message that arrives now, for every pair, and the new state."""
 
-    def late_links(self, links: Links) -> Links:
+    def late_links(self, links: Mask) -> Mask:
         """Return the links on which a message can be late."""
         return links
 
-    def check(self, links: Links) -> None:  # noqa: B027 - most models fit any network
+    def check(self, links: Mask) -> None:  # noqa: B027 - most models fit any network
         """Raise UserError if the model does not fit this network."""
+
+    def start_list(self, links: Links, generator: torch.Generator) -> Tensor:
+        """Return the state before step 0 for these links."""
+        if type(self).start is Delay.start:
+            return torch.empty(0, dtype=torch.int64)
+        return self.start(self._entries(links), generator)
+
+    def sample_list(self, step: int, state: Tensor, links: Links, generator: torch.Generator) -> Sampled:
+        """Return the delay of the message that arrives now on each link, and the new state."""
+        delays, state = self.sample(step, state, self._entries(links), generator)
+        return delays if delays.ndim == 1 else links.at(delays), state
+
+    def late_list(self, links: Links) -> Bool[Tensor, " e"]:
+        """Return which of these links can be late."""
+        if type(self).late_links is Delay.late_links:
+            return torch.ones(len(links), dtype=torch.bool)
+        return links.at(self.late_links(links.mask))
+
+    def check_list(self, links: Links) -> None:
+        """Raise UserError if the model does not fit a network with these links."""
+        if type(self).check is not Delay.check:
+            self.check(links.mask)
+
+    def _entries(self, links: Links) -> Mask:
+        """Return the entries that a draw is for: those of a matrix, or of a list in a large network."""
+        if self.each_alike and draws_listed(links):
+            return torch.ones(len(links), dtype=torch.bool)
+        return links.mask
 
     @abstractmethod
     def spec(self) -> str:
@@ -93,8 +133,11 @@ class Fixed(Delay):
     def num_values(self) -> float:
         return 1.0
 
-    def sample(self, step: int, state: Tensor, links: Links, generator: torch.Generator) -> Sampled:
+    def sample(self, step: int, state: Tensor, links: Mask, generator: torch.Generator) -> Sampled:
         return torch.full(links.shape, self.steps, dtype=torch.int64), state
+
+    def sample_list(self, step: int, state: Tensor, links: Links, generator: torch.Generator) -> Sampled:
+        return torch.full((len(links),), self.steps, dtype=torch.int64), state
 
     def spec(self) -> str:
         return str(self.steps)
@@ -121,13 +164,16 @@ class PerLink(Delay):
     def num_values(self) -> float:
         return float(len(self.matrix.unique()))
 
-    def sample(self, step: int, state: Tensor, links: Links, generator: torch.Generator) -> Sampled:
+    def sample(self, step: int, state: Tensor, links: Mask, generator: torch.Generator) -> Sampled:
         return self.matrix.to(torch.int64), state
 
-    def late_links(self, links: Links) -> Links:
+    def sample_list(self, step: int, state: Tensor, links: Links, generator: torch.Generator) -> Sampled:
+        return links.at(self.matrix).to(torch.int64), state
+
+    def late_links(self, links: Mask) -> Mask:
         return links & (self.matrix > 0)
 
-    def check(self, links: Links) -> None:
+    def check(self, links: Mask) -> None:
         if self.matrix.shape != links.shape:
             raise UserError(
                 f"delay matrix has shape {tuple(self.matrix.shape)} but the network has {len(links)} agents; "
@@ -145,6 +191,8 @@ class Uniform(Delay):
     low: int
     high: int
 
+    each_alike: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         check_delay("lowest delay", self.low)
         if self.low > self.high:
@@ -154,7 +202,7 @@ class Uniform(Delay):
     def largest(self) -> int:
         return self.high
 
-    def sample(self, step: int, state: Tensor, links: Links, generator: torch.Generator) -> Sampled:
+    def sample(self, step: int, state: Tensor, links: Mask, generator: torch.Generator) -> Sampled:
         return torch.randint(self.low, self.high + 1, links.shape, generator=generator), state
 
     def spec(self) -> str:
@@ -167,6 +215,8 @@ class Geometric(Delay):
 
     p: float
 
+    each_alike: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         check_probability("p of a geometric delay", self.p)
 
@@ -178,7 +228,7 @@ class Geometric(Delay):
     def typical(self) -> int:
         return round((1.0 - self.p) / self.p)
 
-    def sample(self, step: int, state: Tensor, links: Links, generator: torch.Generator) -> Sampled:
+    def sample(self, step: int, state: Tensor, links: Mask, generator: torch.Generator) -> Sampled:
         if self.p == 1.0:
             return torch.zeros(links.shape, dtype=torch.int64), state
         # torch counts the successful trial too.
@@ -202,6 +252,8 @@ class Gilbert(Delay):
     bad_delay: int
     good_delay: int = 0
 
+    each_alike: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         check_probability("probability of turning bad", self.to_bad)
         check_probability("probability of turning good", self.to_good)
@@ -212,11 +264,11 @@ class Gilbert(Delay):
     def largest(self) -> int:
         return max(self.bad_delay, self.good_delay)
 
-    def start(self, links: Links, generator: torch.Generator) -> Tensor:
+    def start(self, links: Mask, generator: torch.Generator) -> Tensor:
         share_bad = self.to_bad / (self.to_bad + self.to_good)
         return (torch.rand(links.shape, generator=generator, dtype=torch.float64) < share_bad).to(torch.int64)
 
-    def sample(self, step: int, state: Tensor, links: Links, generator: torch.Generator) -> Sampled:
+    def sample(self, step: int, state: Tensor, links: Mask, generator: torch.Generator) -> Sampled:
         bad = state == 1
         delays = torch.where(bad, self.bad_delay, self.good_delay)
         draw = torch.rand(links.shape, generator=generator, dtype=torch.float64)
@@ -240,46 +292,3 @@ def check_probability(name: str, value: float) -> None:
     """Raise UserError for a probability outside (0, 1]."""
     if not 0.0 < value <= 1.0:
         raise UserError(f"{name} must lie above 0 and at most at 1, got {value}; try 0.1")
-
-
-@dataclass(frozen=True, eq=False)
-class Scaled(Delay):
-    """The delays of another model times a whole number."""
-
-    base: Delay
-    factor: int
-
-    @property
-    def covers_every_link(self) -> bool:  # type: ignore[override]
-        return self.base.covers_every_link
-
-    @property
-    def largest(self) -> int:
-        return self.base.largest * self.factor
-
-    @property
-    def typical(self) -> int:
-        return self.base.typical * self.factor
-
-    @property
-    def num_values(self) -> float:
-        return self.base.num_values
-
-    def start(self, links: Links, generator: torch.Generator) -> Tensor:
-        return self.base.start(links, generator)
-
-    def sample(self, step: int, state: Tensor, links: Links, generator: torch.Generator) -> Sampled:
-        delays, state = self.base.sample(step, state, links, generator)
-        return delays * self.factor, state
-
-    def late_links(self, links: Links) -> Links:
-        return self.base.late_links(links)
-
-    def check(self, links: Links) -> None:
-        self.base.check(links)
-
-    def spec(self) -> str:
-        return self.base.spec()
-
-    def as_json(self) -> str:
-        return f"{self.base.spec()} x {self.factor} steps"

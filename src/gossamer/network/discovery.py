@@ -1,14 +1,13 @@
 """Clusters and delay, found from observed message ages."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-import networkx as nx
 import numpy as np
 import torch
 
 from gossamer.errors import UserError
 from gossamer.network.arrivals import Arrivals
+from gossamer.network.links import Links
 from gossamer.network.network import Network
 from gossamer.shapes import Bool, Int, Tensor
 
@@ -20,12 +19,17 @@ class Discovery:
     Attributes:
         clusters: groups of agents joined by reliable links.
         tau: the typical delay of the other links, in steps.
-        reliable: which links are reliable.
+        reliable_links: the reliable links.
     """
 
     clusters: tuple[tuple[int, ...], ...]
     tau: int
-    reliable: Bool[Tensor, "n n"]
+    reliable_links: Links
+
+    @property
+    def reliable(self) -> Bool[Tensor, "n n"]:
+        """Which links are reliable, as a mask."""
+        return self.reliable_links.mask
 
 
 def discover(
@@ -57,17 +61,34 @@ def discover(
             f"ages of shape {tuple(ages.shape)} do not fit links of shape {tuple(links.shape)}; "
             "give one n x n matrix of ages for each of 1 or more steps"
         )
+    pattern = Links.from_mask(links)
+    listed = ages[:, pattern.receivers, pattern.senders]
+    return discover_on(listed, pattern, tolerance=tolerance, share=share, previous=previous, leave=leave)
+
+
+def discover_on(
+    ages: Int[Tensor, "steps e"],
+    links: Links,
+    *,
+    tolerance: int = 0,
+    share: float = 0.9,
+    previous: Discovery | None = None,
+    leave: float = 0.7,
+) -> Discovery:
+    """Find the clusters in the ages on a list of links; see `discover`."""
     current = (ages >= 0) & (ages <= tolerance)
-    needed = torch.full(links.shape, share, dtype=torch.float64)
+    needed = torch.full((len(links),), share, dtype=torch.float64)
     if previous is not None:
-        needed[previous.reliable] = min(share, leave)
-    one_way = links & (current.double().mean(dim=0) >= needed)
-    reliable = one_way & one_way.T
-    components: Sequence[set[int]] = list(nx.connected_components(nx.from_numpy_array(reliable.numpy())))
-    late = ages[:, links & ~one_way]
+        needed[previous.reliable_links.find(links.receivers, links.senders) >= 0] = min(share, leave)
+    one_way = current.double().mean(dim=0) >= needed
+    reliable = links.part(one_way & one_way[links.reverse])
+    members: dict[int, list[int]] = {}
+    for agent, number in enumerate(reliable.components().tolist()):
+        members.setdefault(number, []).append(agent)
+    late = ages[:, ~one_way]
     late = late[late > tolerance]  # an unreliable link may be current at times; tau measures it when it is late
     tau = round(float(np.median(late.numpy()))) if len(late) else 0
-    return Discovery(tuple(sorted(tuple(sorted(component)) for component in components)), tau, reliable)
+    return Discovery(tuple(sorted(map(tuple, members.values()))), tau, reliable)
 
 
 def broadcast(network: Network, seed: int, steps: int | None = None) -> Discovery:
@@ -87,5 +108,5 @@ def broadcast(network: Network, seed: int, steps: int | None = None) -> Discover
         raise UserError(
             f"a broadcast of {steps} steps sees no settled ages; give more than {arrivals.largest_age} steps"
         )
-    ages = torch.stack([arrivals.advance(step) for step in range(steps)])
-    return discover(ages[arrivals.largest_age :], network.links, tolerance=network.reliable_delay)
+    ages = torch.stack([arrivals.advance_list(step) for step in range(steps)])
+    return discover_on(ages[arrivals.largest_age :], network.pattern, tolerance=network.reliable_delay)

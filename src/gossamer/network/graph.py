@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import networkx as nx
-import torch
 
 from gossamer.errors import UserError
+from gossamer.network.links import Links
 from gossamer.shapes import Bool, Tensor
 
 Maker = Callable[[int], nx.Graph]
@@ -78,15 +78,19 @@ def from_networkx(graph: nx.Graph) -> nx.Graph:
     return result
 
 
+def links_of(graph: nx.Graph) -> Links:
+    """Return both directions of the links of a graph on nodes 0..n-1."""
+    return Links.from_pairs(len(graph), graph.edges())
+
+
 def adjacency(graph: nx.Graph) -> Bool[Tensor, "n n"]:
     """Return the links of a graph on nodes 0..n-1 as a mask."""
-    matrix = nx.to_numpy_array(graph, nodelist=range(len(graph)), weight=None)
-    return torch.from_numpy(matrix > 0)
+    return links_of(graph).mask
 
 
-def check_connected(graph: nx.Graph) -> None:
+def check_connected(links: Links) -> None:
     """Raise UserError if the graph is not connected."""
-    parts = nx.number_connected_components(graph)
+    parts = len(links.components().unique())
     if parts > 1:
         raise UserError(
             f"the network falls into {parts} parts but must be connected; "

@@ -1,63 +1,69 @@
 """Mixing matrices: the weight that agent i gives to each message, and Assumption 2 of the PC-ASGD paper about them.
 
-`w[i, k]` is receiver i's weight of sender k. Both kinds are symmetric and doubly stochastic for a symmetric link mask,
-so mixing preserves the mean of the agents. Assumption 2: (a) rows and columns sum to one; (b) Null(I - W) = span{1};
+`w[i, k]` is receiver i's weight of sender k. Both kinds are symmetric and doubly stochastic on links that go both ways:
+mixing preserves the mean of the agents. Assumption 2: (a) rows and columns sum to one; (b) Null(I - W) = span{1};
 (c) I >= W > 0.
 """
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import networkx as nx
 import torch
 
 from gossamer.errors import unknown_name
+from gossamer.network.link_matrix import LinkMatrix
+from gossamer.network.links import Links
 from gossamer.shapes import Bool, Float, Tensor
 
 # Eigenvalues of these float64 matrices are exact to about 1e-14; a path of 1000 agents has a gap of 3e-6.
 TOLERANCE = 1e-9
 
 
-def metropolis(links: Bool[Tensor, "n n"]) -> Float[Tensor, "n n"]:
-    """Return w_ij = 1 / (1 + max(deg_i, deg_j)) on every link, and the remainder on the diagonal."""
-    degree = links.sum(dim=1).double()
-    return _with_remainder(links / (1 + torch.maximum(degree[:, None], degree[None, :])))
+Weighed = tuple[Float[Tensor, " n"], LinkMatrix]  # each agent's weight of itself, and those of the links
 
 
-def uniform(links: Bool[Tensor, "n n"]) -> Float[Tensor, "n n"]:
-    """Return w_ij = 1 / (1 + D) on every link, D the largest degree in its connected component.
+def metropolis(links: Links, used: Bool[Tensor, " e"]) -> Float[Tensor, " e"]:
+    """Return w_ij = 1 / (1 + max(deg_i, deg_j)) on every link that is used."""
+    degree = links.row_sums(used.double())
+    return used / (1 + torch.maximum(degree[links.receivers], degree[links.senders]))
+
+
+def uniform(links: Links, used: Bool[Tensor, " e"]) -> Float[Tensor, " e"]:
+    """Return w_ij = 1 / (1 + D) on every link that is used, D the largest degree in its connected component.
 
     On a complete graph every weight is 1/N. On disjoint cliques the weights are uniform inside each clique.
     """
-    degree = links.sum(dim=1).double()
-    largest = torch.zeros_like(degree)
-    for component in nx.connected_components(nx.from_numpy_array(links.numpy())):
-        members = torch.tensor(sorted(component))
-        largest[members] = degree[members].max()
-    return _with_remainder(links / (1 + largest[:, None]))
-
-
-def _with_remainder(off_diagonal: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
-    return off_diagonal + torch.diag(1 - off_diagonal.sum(dim=1))
+    degree, component = links.row_sums(used.double()), links.part(used).components()
+    largest = torch.zeros_like(degree).scatter_reduce_(0, component, degree, "amax")
+    return used / (1 + largest[component[links.receivers]])
 
 
 KINDS = {"metropolis": metropolis, "uniform": uniform}
 
 
-def mixing_matrix(links: Bool[Tensor, "n n"], kind: str, lazy: bool) -> Float[Tensor, "n n"]:
-    """Return the matrix of this kind on these links; lazy gives (I + W) / 2, which is positive definite."""
+def mixing_weights(links: Links, used: Bool[Tensor, " e"], kind: str, lazy: bool) -> Weighed:
+    """Return the weights of this kind on the used links, which go both ways; lazy gives (I + W) / 2.
+
+    An agent keeps what its links leave. The lazy matrix is positive definite.
+    """
     if kind not in KINDS:
         raise unknown_name("mixing", kind, KINDS)
-    w = KINDS[kind](links)
-    if lazy:
-        return (torch.eye(len(links), dtype=torch.float64) + w) / 2
-    return w
+    weights = KINDS[kind](links, used) * (0.5 if lazy else 1.0)
+    return 1 - links.row_sums(weights), LinkMatrix(links, weights)
 
 
-def renormalised(w: Float[Tensor, "n n"], keep: Bool[Tensor, "n n"]) -> Float[Tensor, "n n"]:
-    """Return w restricted to `keep` and the diagonal, with rows scaled to sum to one; columns may not sum to one."""
-    kept = w * (keep | torch.eye(len(w), dtype=torch.bool))
-    return kept / kept.sum(dim=1, keepdim=True)
+def mixing_matrix(links: Bool[Tensor, "n n"], kind: str, lazy: bool) -> Float[Tensor, "n n"]:
+    """Return the same weights as a dense matrix, for a mask of links."""
+    pattern = Links.from_mask(links)
+    own, weights = mixing_weights(pattern, torch.ones(len(pattern), dtype=torch.bool), kind, lazy)
+    return weights.with_diagonal(own)
+
+
+def renormalised(own: Float[Tensor, " n"], weights: LinkMatrix, keep: Bool[Tensor, " e"]) -> Weighed:
+    """Return the weights of the kept links and of the agents, scaled to sum to one; columns may not sum to one."""
+    kept = weights.on(keep)
+    total = own + kept.sum(dim=1)
+    return own / total, kept / total[:, None]
 
 
 @dataclass(frozen=True)

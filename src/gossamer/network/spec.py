@@ -75,8 +75,9 @@ def network(
             of step 0, at age t), "full" (its message of step 0, at the full delay).
     """
     made, own_clusters, own_delay = _from_text(spec) if isinstance(spec, str) else (graph.from_networkx(spec), None, 0)
+    pattern: Any = graph.links_of(made)  # as lists, where Network also takes a mask
     result = Network(
-        links=graph.adjacency(made),
+        links=pattern,
         clusters=parse_clusters(own_clusters if clusters is None else clusters, len(made)),
         delay=parse_delay(own_delay if delay is None else delay),
         loss=float(loss),
@@ -93,14 +94,15 @@ def network(
 
 def _warn_of_parted_clusters(network: Network) -> None:
     """Warn of the first cluster whose members cannot all reach each other inside it."""
-    for members in network.clusters or ():
-        inside = network.links[list(members)][:, list(members)].numpy()
-        parts = list(nx.connected_components(nx.from_numpy_array(inside)))
-        if len(parts) > 1:
-            one, other = (members[min(part)] for part in parts[:2])
+    if network.clusters is None:
+        return
+    part = network.pattern.part(network.inside).components().tolist()
+    for members in network.clusters:
+        apart = [agent for agent in members if part[agent] != part[members[0]]]
+        if apart:
             warnings.warn(
-                f"cluster {list(members)} is not connected: no links inside it join agents {one} and {other}, so "
-                "reliable mixing never reaches from one to the other; put them in clusters of their own",
+                f"cluster {list(members)} is not connected: no links inside it join agents {members[0]} and {apart[0]}"
+                ", so reliable mixing never reaches from one to the other; put them in clusters of their own",
                 UserWarning,
                 stacklevel=3,
             )

@@ -9,8 +9,9 @@ from typing import ClassVar
 import torch
 
 from gossamer.errors import UserError
-from gossamer.network.delay import Delay, Links, Sampled, check_delay
-from gossamer.shapes import Int, Tensor
+from gossamer.network.delay import Delay, Mask, Sampled, check_delay
+from gossamer.network.links import Links
+from gossamer.shapes import Bool, Int, Tensor
 
 HEADER = ["step", "from", "to", "delay"]
 
@@ -68,30 +69,57 @@ class Trace(Delay):
     def largest(self) -> int:
         return int(self._delays.max())
 
-    def sample(self, step: int, state: Tensor, links: Links, generator: torch.Generator) -> Sampled:
+    def _now(self, step: int) -> Int[Tensor, " m"]:
+        """Return the delay of each link with rows at this step."""
         now = torch.arange(len(self._pairs)) * self.period + step % self.period
         last = torch.searchsorted(self._keys, now, right=True) - 1
+        return self._delays[torch.maximum(last, self._firsts)]
+
+    def sample(self, step: int, state: Tensor, links: Mask, generator: torch.Generator) -> Sampled:
         delays = torch.zeros(links.shape, dtype=torch.int64)
-        delays[self._pairs[:, 0], self._pairs[:, 1]] = self._delays[torch.maximum(last, self._firsts)]
+        delays[self._pairs[:, 0], self._pairs[:, 1]] = self._now(step)
         return delays, state
 
-    def late_links(self, links: Links) -> Links:
+    def sample_list(self, step: int, state: Tensor, links: Links, generator: torch.Generator) -> Sampled:
+        delays = torch.zeros(len(links), dtype=torch.int64)
+        delays[self._numbers(links)] = self._now(step)
+        return delays, state
+
+    def late_links(self, links: Mask) -> Mask:
         late = torch.zeros_like(links)
-        for _, sender, receiver, delay in self.rows:
-            late[receiver, sender] |= delay > 0
+        late[self._pairs[:, 0], self._pairs[:, 1]] = self._ever_late()
         return links & late
+
+    def late_list(self, links: Links) -> Bool[Tensor, " e"]:
+        late = torch.zeros(len(links), dtype=torch.bool)
+        late[self._numbers(links)] = self._ever_late()
+        return late
+
+    def _ever_late(self) -> Bool[Tensor, " m"]:
+        """Say of each link with rows whether one of its delays is not 0."""
+        late = {(receiver, sender) for _, sender, receiver, delay in self.rows if delay > 0}
+        return torch.tensor([tuple(pair) in late for pair in self._pairs.tolist()])
+
+    def _numbers(self, links: Links) -> Int[Tensor, " m"]:
+        """Return the numbers of the links with rows."""
+        return links.find(self._pairs[:, 0], self._pairs[:, 1])
 
     def to_csv(self) -> str:
         """Return the rows in the file format that `trace:FILE` reads."""
         return "".join(",".join(map(str, row)) + "\n" for row in [tuple(HEADER), *self.rows])
 
-    def check(self, links: Links) -> None:
-        for receiver, sender in self._pairs.tolist():
-            if max(receiver, sender) >= len(links) or not links[receiver, sender]:
-                raise UserError(
-                    f"trace '{self._name}' names {sender}->{receiver}, which is no link among the "
-                    f"{len(links)} agents; remove its rows or add the link to the network"
-                )
+    def check(self, links: Mask) -> None:
+        self.check_list(Links.from_mask(links))
+
+    def check_list(self, links: Links) -> None:
+        outside = (self._pairs >= links.shape[0]).any(dim=1)
+        missing = outside | (self._numbers(links) < 0)
+        if missing.any():
+            receiver, sender = self._pairs[missing][0].tolist()
+            raise UserError(
+                f"trace '{self._name}' names {sender}->{receiver}, which is no link among the "
+                f"{links.shape[0]} agents; remove its rows or add the link to the network"
+            )
 
     def spec(self) -> str:
         return f"trace:{self.recorded}" if isinstance(self.recorded, str | Path) else "trace"

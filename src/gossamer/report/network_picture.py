@@ -7,8 +7,8 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-from gossamer.network.delay import Scaled
 from gossamer.network.network import Network
+from gossamer.network.scaled_delay import Scaled
 from gossamer.run.metric_rows import short
 from gossamer.shapes import Bool, Tensor
 

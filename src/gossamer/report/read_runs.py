@@ -1,6 +1,5 @@
 """Reads run folders: finished runs, runs in progress, and one line about each folder that is not readable."""
 
-import dataclasses
 import json
 import os
 import time
@@ -161,7 +160,7 @@ def _in_steps(network: Network, values: dict[str, Any], rows: list[MetricsRow]) 
     last = rows[-1] if rows else {}
     if values.get("delay_unit") != "epoch" or not last.get("epoch"):
         return network
-    return dataclasses.replace(network, delay=Scaled(network.delay, round(last["step"] / last["epoch"])))
+    return network.changed(delay=Scaled(network.delay, round(last["step"] / last["epoch"])))
 
 
 def _summary(path: Path) -> dict[str, Any]:

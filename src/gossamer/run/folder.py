@@ -130,7 +130,7 @@ def _self_contained(path: Path, settings: Settings, network: Network) -> Setting
     changes: dict[str, Any] = {}
     delay = network.delay.base if isinstance(network.delay, Scaled) else network.delay
     if network.spec == "custom" or network.spec.startswith("file:") or isinstance(delay, PerLink):
-        document = dataclasses.replace(network, delay=delay).to_json()
+        document = network.changed(delay=delay).to_json()
         write_text(path / "network.json", json.dumps(document) + "\n")
         changes |= {"network": "file:network.json"}
     if isinstance(delay, PerLink):

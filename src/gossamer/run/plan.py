@@ -75,7 +75,7 @@ def _fitted(plan: Plan) -> Plan:
     """Convert the delay to steps, check that the run is longer, and discover clusters and tau if none are given."""
     settings, algorithm, network, tau = plan.settings, plan.algorithm, plan.network, plan.tau
     if settings.delay_unit == "epoch":
-        network = dataclasses.replace(network, delay=Scaled(network.delay, plan.steps_per_epoch))
+        network = network.changed(delay=Scaled(network.delay, plan.steps_per_epoch))
     if algorithm.waits:
         return dataclasses.replace(plan, network=network)
     longest = max(network.delay.typical, network.reliable_delay)

@@ -166,8 +166,8 @@ class Settings:
 
         Machine: data_dir, device, precision, threads, execution, compile, deterministic. Evaluation: eval_every,
         eval_examples, checkpoint_every. All but `seeds` also ignore plugin and log. All but `checkpoint` and `seeds`
-        fill in the default delay. `experiment` leaves out every value that equals its default, except those in `_SUBJECT`: so a new
-        setting does not change the keys of existing runs, as long as its default changes nothing. An option
+        fill in the default delay. `experiment` leaves out every value that equals its default, except those in
+        `_SUBJECT`: so a new setting does not change the keys of existing runs if its default changes nothing. An option
         whose default has changed is left out at its *former* default, so that stored runs keep their keys
         (`stored_settings` reads them). `checkpoint` always has such an option.
         A rule whose numbers have changed has a revision above 1, which is part of `checkpoint` and `experiment`:

@@ -75,8 +75,7 @@ class Agent:
     @property
     def neighbours(self) -> list[int]:
         """The agents that this one is linked with."""
-        found: list[int] = self.network.links[self.rank].nonzero()[:, 0].tolist()
-        return found
+        return self.network.pattern.senders_of(self.rank)
 
     @property
     def algorithm(self) -> str:

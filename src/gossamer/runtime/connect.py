@@ -54,7 +54,7 @@ class Connection:
 def connect(run: Run, network: Network, incarnation: int) -> Connection:
     """Open an agent's links, and register its address."""
     key = read_key(Path(run.key_file)) if run.key_file else None
-    peers: list[int] = network.links[run.rank].nonzero()[:, 0].tolist()
+    peers: list[int] = network.pattern.senders_of(run.rank)
     book, server = _open_book(run, key) if run.book else (None, None)
 
     def same_host(peer: int) -> bool | None:

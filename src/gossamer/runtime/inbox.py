@@ -10,9 +10,9 @@ import torch
 from gossamer.algorithms import Algorithm, Inbox, Late, Past, Place, Weights
 from gossamer.algorithms.message_parts import aliases, parts_sent
 from gossamer.algorithms.steps import weigh
-from gossamer.network import NOTHING
+from gossamer.network import NOTHING, LinkMatrix
 from gossamer.runtime.received_messages import HeldAges, ReceivedMessages
-from gossamer.shapes import Bool, Float, Int, Tensor
+from gossamer.shapes import Bool, Float, Int, Shaped, Tensor
 from gossamer.state.history import Ring, SlidingDrift
 
 MOST_CACHED = 256  # small tensors for so many sets of neighbours are kept
@@ -90,10 +90,12 @@ class InboxMaker:
         self.algorithm, self.place, self.received, self.past = algorithm, place, received, past
         self.tolerance, self.oldest = tolerance, oldest
         self.heard: frozenset[int] = frozenset()  # senders of current messages at the last step
-        self.everyone: Int[Tensor, "all all"] | None = None  # the ages on all links, in lock step
+        self.everyone: Int[Tensor, " e"] | None = None  # the ages on all links of the network, in lock step
         assert place.senders is not None
         self._rank, self._senders = int(place.agents), place.senders.tolist()
-        self._w = place.network.W[self._rank, self._senders]
+        starts = place.network.pattern.starts
+        self._mine = slice(int(starts[self._rank]), int(starts[self._rank + 1]))  # the agent's own links among all
+        self._w = place.network.link_weights.values[self._mine]
         self._alias = aliases(plain=plain)
         # Small tensors take long to make, and a step needs the same few again and again.
         self._mask = lru_cache(MOST_CACHED)(self._make_mask)
@@ -134,15 +136,18 @@ class InboxMaker:
             return [min(age, self.oldest) for age in ages]
         return [age if age <= self.oldest else NOTHING for age in ages]
 
-    def _both(self, new: Flags, group: Flags) -> Bool[Tensor, "1 n"]:
+    def _both(self, new: Flags, group: Flags) -> LinkMatrix:
         """Return the neighbours in both sets."""
         return self._mask(tuple(map(and_, new, group)))
 
-    def _make_mask(self, flags: Flags) -> Bool[Tensor, "1 n"]:
-        return torch.tensor([flags], dtype=torch.bool, device=self.place.share.device)
+    def _make_mask(self, flags: Flags) -> LinkMatrix:
+        return self._of_links(torch.tensor(flags, dtype=torch.bool, device=self.place.share.device))
 
-    def _make_late_weights(self, group: Flags) -> Float[Tensor, "1 n"]:
-        return (self._w * torch.tensor(group))[None].to(self.place.share)
+    def _make_late_weights(self, group: Flags) -> LinkMatrix:
+        return self._of_links((self._w * torch.tensor(group)).to(self.place.share))
+
+    def _of_links(self, values: Shaped[Tensor, " n"]) -> LinkMatrix:
+        return LinkMatrix(self.place.links, values)
 
     def _links_elsewhere(self) -> Hashable:
         """Return what tells apart the current links of the other agents."""
@@ -154,30 +159,23 @@ class InboxMaker:
         """Return this agent's row of the weights; `links_elsewhere` is part of the cache's key."""
         current = self._current_links(torch.tensor(reliable, dtype=torch.bool))
         all_late = torch.zeros_like(current)
-        all_late[self._rank, self._senders] = torch.tensor(late, dtype=torch.bool)
-        whole, row = weigh(self.place.network, current, all_late), slice(self._rank, self._rank + 1)
-        return Weights(
-            own=whole.own[row],
-            fresh=whole.fresh[row, self._senders],
-            mass=whole.mass[row],
-            clip_own=whole.clip_own[row],
-            clip_fresh=whole.clip_fresh[row, self._senders],
-        ).to(self.place.share)
+        all_late[self._mine] = torch.tensor(late, dtype=torch.bool)
+        return weigh(self.place.network, current, all_late).to(self.place.share).of(self.place)
 
-    def _current_links(self, reliable: Bool[Tensor, " n"]) -> Bool[Tensor, "all all"]:
+    def _current_links(self, reliable: Bool[Tensor, " n"]) -> Bool[Tensor, " e"]:
         """Return the current links: its own as measured, a neighbour's as reported, and all the others.
 
         The clipping weights of a link depend on how many current links both of its ends have.
         """
-        links = self.place.network.links
+        links = self.place.network.pattern
         if self.everyone is not None:
             current = (self.everyone >= 0) & (self.everyone <= self.tolerance)
         else:
-            current = links.clone()
+            current = torch.ones(len(links), dtype=torch.bool)
             for sender in self._senders:
                 if (told := self.received.heard_by(sender)) is not None:
-                    current[sender] = False
-                    current[sender, list(told)] = True
-        current[self._rank] = False
-        current[self._rank, self._senders] = reliable
-        return current & links
+                    current[links.starts[sender] : links.starts[sender + 1]] = torch.tensor(
+                        [peer in told for peer in links.senders_of(sender)], dtype=torch.bool
+                    )
+        current[self._mine] = reliable
+        return current

@@ -49,7 +49,7 @@ class Node:
         check_rule(algorithm, network, plain=plain)
         if (warning := algorithm.check(network, momentum=momentum)) and network.num_agents > 1:
             warnings.warn(warning, StabilityWarning, stacklevel=3)
-        self.senders = network.links[agent.rank].nonzero()[:, 0].tolist()
+        self.senders = network.pattern.senders_of(agent.rank)
         self.place = Place(
             network,
             torch.tensor([agent.rank], device=x.device),

@@ -31,11 +31,11 @@ class Ring:
         else:
             self._slots[slot] = self._place(slot).copy_(value, non_blocking=True)
 
-    def at(self, step: int) -> Float[Tensor, "n d"]:
-        """Return the value of a step that is still held. Any step before 0 means step 0."""
+    def at(self, step: int, columns: slice | None = None) -> Float[Tensor, "n _"]:
+        """Return the value of a step that is still held, or some of its columns. Any step before 0 means step 0."""
         held = self._slots[max(step, 0) % self.depth]
         assert held is not None
-        return held.to(self.like, non_blocking=True)
+        return (held if columns is None else held[:, columns]).to(self.like, non_blocking=True)
 
     def _place(self, slot: int) -> Tensor:
         if slot not in self._places:
@@ -112,6 +112,7 @@ class SlidingDrift(Drift):
     """
 
     REBUILD = 256
+    BLOCK = 2**18  # numbers that are summed at once
     KEPT = 4  # most sums to keep; each takes one [N, d]
 
     def __init__(self, ring: Ring, defer: Callable[[Tensor], Tensor] = _as_it_is) -> None:
@@ -145,17 +146,21 @@ class SlidingDrift(Drift):
         With one more state, every difference so far grows by the same amount:
         drift(age) = drift(age - 1) + (age - 1) (x(t - age + 1) - x(t - age)).
         """
-        drifts: dict[int, Tensor] = {}
+        drifts = {age: torch.empty_like(self.ring.like) for age in ages}
         if not ages:
             return drifts
-        total = torch.zeros_like(self.ring.like, dtype=torch.float64)
-        newer = self.ring.at(step - 1).double()
-        for age in range(1, max(ages) + 1):
-            older = self.ring.at(step - age).double()
-            total = total + (age - 1) * (newer - older)
-            newer = older
-            if age in ages:
-                drifts[age] = total.to(self.ring.like.dtype)
+        agents, size = self.ring.like.shape
+        width = max(1, self.BLOCK // agents)  # so that the sums in float64 need little memory
+        for first in range(0, size, width):
+            columns = slice(first, first + width)
+            newer = self.ring.at(step - 1, columns).double()
+            total = torch.zeros_like(newer)
+            for age in range(1, max(ages) + 1):
+                older = self.ring.at(step - age, columns).double()
+                total += (age - 1) * (newer - older)
+                newer = older
+                if age in drifts:
+                    drifts[age][:, columns] = total
         return drifts
 
     def kept(self) -> list[Tensor]:

@@ -211,8 +211,7 @@ def ages_held(network: Network) -> list[int]:
     if not isinstance(network.delay, Fixed | PerLink) or network.loss:
         return [network.reliable_delay + 1, arrivals.largest_age]
     for step in range(arrivals.largest_age + 1):
-        ages = arrivals.advance(step)
-    held = ages[network.links]
+        held = arrivals.advance_list(step)
     return sorted(set(held[held > network.reliable_delay].tolist()))
 
 

@@ -138,8 +138,7 @@ class _Probe:
             return [0]
         arrivals = Arrivals(self.network, 0)
         for step in range(arrivals.largest_age + 1):
-            ages = arrivals.advance(step)
-        held = ages[self.network.links]
+            held = arrivals.advance_list(step)
         return sorted({0, *held[held >= 0].tolist()})
 
     @property

@@ -30,7 +30,7 @@ from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Place, Update
 from gossamer.algorithms.options import COUNT, option
 from gossamer.algorithms.registry import register
 from gossamer.algorithms.steps import mix_heard
-from gossamer.network import Network
+from gossamer.network import LinkMatrix, Network
 from gossamer.network.delay import steps_until_negligible
 from gossamer.shapes import Bool, Float, Int, Tensor
 
@@ -93,14 +93,14 @@ class AdPsgd(Algorithm):
         assert own.place is not None and noise is not None
         if self.exchange == "one-sided":
             return Update(self.descend(own, _one_sided(own, inbox, weights, noise)))
-        network, device = own.place.network, own.x.device
-        pairs = own.place.among(matching(network, noise.network).to(device)) & (weights.fresh != 0)
+        network = own.place.network
+        pairs = own.place.among(matching(network, noise.network)) & (weights.fresh != 0)
         x = own.x + _half_difference(pairs, inbox.fresh, own.x)
         steps, chance = self._steps(network), own.state["chance"]
         if own.t % steps == 0:
             chance = torch.full_like(chance, noise.network)
         if (own.t + 1) % steps == 0 and float(chance[0, 0]) >= 0:
-            pairs = own.place.among(matching(network, float(chance[0, 0]), late=True).to(device))
+            pairs = own.place.among(matching(network, float(chance[0, 0]), late=True))
             for held, message in (
                 (weights.fresh, inbox.message),
                 *((late.weights, late.message) for late in inbox.late),
@@ -115,7 +115,7 @@ class AdPsgd(Algorithm):
         return self.exchange_steps or max(network.delay.largest, network.reliable_delay) + losses + 1
 
 
-def matching(network: Network, chance: float, *, late: bool = False) -> Bool[Tensor, "n n"]:
+def matching(network: Network, chance: float, *, late: bool = False) -> LinkMatrix:
     """Return a random maximal matching on the instant links, or on the others."""
     pairs = _pairs(network, late)
     order = np.random.default_rng(int(chance * 2**53)).permutation(len(pairs))  # uses all 53 bits of chance
@@ -123,13 +123,14 @@ def matching(network: Network, chance: float, *, late: bool = False) -> Bool[Ten
     for i, k in (pairs[number] for number in order.tolist()):
         if i not in partner and k not in partner:
             partner |= {i: k, k: i}
-    paired = torch.zeros_like(network.links)
-    paired[list(partner), list(partner.values())] = True
-    return paired
+    links = network.pattern
+    paired = torch.zeros(len(links), dtype=torch.bool)
+    paired[links.find(torch.tensor([*partner]).long(), torch.tensor([*partner.values()]).long())] = True
+    return LinkMatrix(links, paired)
 
 
 def _half_difference(
-    pairs: Bool[Tensor, "a n"], theirs: Float[Tensor, "n d"], own: Float[Tensor, "a d"]
+    pairs: LinkMatrix, theirs: Float[Tensor, "n d"], own: Float[Tensor, "a d"]
 ) -> Float[Tensor, "a d"]:
     """Return half of the partner's value minus the agent's, and zero without a partner."""
     half = pairs.to(own.dtype) / 2
@@ -139,22 +140,22 @@ def _half_difference(
 
 @functools.lru_cache(maxsize=8)
 def _pairs(network: Network, late: bool) -> list[tuple[int, int]]:
-    instant = _instant(network)
-    links = network.links & ~instant if late else instant
-    return [(i, k) for i, k in links.triu().nonzero().tolist()]
+    instant, links = _instant(network), network.pattern
+    once = links.part((~instant if late else instant) & (links.receivers < links.senders))
+    return list(zip(once.receivers.tolist(), once.senders.tolist(), strict=True))
 
 
-def _instant(network: Network) -> Bool[Tensor, "n n"]:
+def _instant(network: Network) -> Bool[Tensor, " e"]:
     """Return the links on which the messages of both directions arrive in the step in which they are sent."""
     return _reliable(network) & (network.reliable_delay == 0)
 
 
-def _reliable(network: Network) -> Bool[Tensor, "n n"]:
+def _reliable(network: Network) -> Bool[Tensor, " e"]:
     """Return the links on which both directions are always current."""
     never_late = network.delay.largest <= network.reliable_delay
-    reliable = network.links if never_late else network.links & ~network.late_links
-    reliable = reliable & network.spared if network.loss else reliable
-    return reliable & reliable.T
+    reliable = ~network.late_values | never_late
+    reliable = reliable & network.spared_values if network.loss else reliable
+    return reliable & reliable[network.pattern.reverse]
 
 
 # ---- one-sided
@@ -163,25 +164,27 @@ def _reliable(network: Network) -> Bool[Tensor, "n n"]:
 def _one_sided(own: Own, inbox: Inbox, weights: Weights, noise: Noise) -> Float[Tensor, "a d"]:
     """Return the mean with at most one peer."""
     assert own.place is not None
-    network, device = own.place.network, own.x.device
+    network = own.place.network
     held = weights.fresh != 0
     for late in inbox.late:
         held = held | (late.weights != 0)
-    unreliable, degree = (network.links & ~_instant(network)).to(device), network.degree.to(device)
+    unreliable, degree = LinkMatrix(network.pattern, ~_instant(network)), network.degree.to(own.x.device)
     taken = _numbered(held & own.place.among(unreliable), noise.agent, degree[own.place.agents])
-    pairs = own.place.among(matching(network, noise.network).to(device))
+    pairs = own.place.among(matching(network, noise.network))
     peer = taken | (pairs & held & ~taken.any(dim=1, keepdim=True))
     return mix_heard(own, *_half_from(peer, inbox, weights))
 
 
-def _numbered(held: Bool[Tensor, "a n"], chance: Float[Tensor, " a"], degree: Int[Tensor, " a"]) -> Bool[Tensor, "a n"]:
+def _numbered(held: LinkMatrix, chance: Float[Tensor, " a"], degree: Int[Tensor, " a"]) -> LinkMatrix:
     """Mark at most one held message: chance picks one of `degree` neighbours, which may be none of these."""
     # In float32 chance can round up to 1.
     number = (chance * degree).long().clamp(max=degree - 1)
-    return held & (held.cumsum(dim=1) - 1 == number[:, None])
+    links, counted = held.links, held.values.cumsum(0)
+    before = torch.cat([counted.new_zeros(1), counted])[links.starts[:-1]]  # held by the agents before each
+    return held & LinkMatrix(links, counted - 1 == (before + number)[links.receivers])
 
 
-def _half_from(peer: Bool[Tensor, "a n"], inbox: Inbox, weights: Weights) -> tuple[Inbox, Weights]:
+def _half_from(peer: LinkMatrix, inbox: Inbox, weights: Weights) -> tuple[Inbox, Weights]:
     """Return inbox and weights with one half for the peer, if any, and the rest for the agent itself."""
     half = peer.to(weights.fresh.dtype) / 2
     late = tuple(dataclasses.replace(group, weights=half * (group.weights != 0)) for group in inbox.late)

@@ -20,7 +20,7 @@ import torch
 from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Past, Place, Update, Weights
 from gossamer.algorithms.registry import register
 from gossamer.algorithms.rivals.totals import heard_total
-from gossamer.network import Network
+from gossamer.network import LinkMatrix, Network, end_of_spectrum
 from gossamer.shapes import Float, Tensor
 
 
@@ -68,13 +68,13 @@ class Dga(Algorithm):
         return total
 
 
-def _held(shares: Float[Tensor, "a n"], weights: Float[Tensor, "a n"]) -> Float[Tensor, "a 1"]:
+def _held(shares: LinkMatrix, weights: LinkMatrix) -> Float[Tensor, "a 1"]:
     """Return the total share of the neighbours that an agent holds a message from."""
     return (shares * (weights != 0)).sum(dim=1, keepdim=True)
 
 
 @functools.lru_cache(maxsize=8)
-def _shares(network: Network, device: torch.device) -> Float[Tensor, "n n"]:
+def _shares(network: Network, device: torch.device) -> LinkMatrix:
     """Return c W without its diagonal."""
-    smallest = float(torch.linalg.eigvalsh(network.W)[0])
-    return (network.links * network.W / (1 - min(smallest, 0.0))).to(device)
+    smallest = end_of_spectrum(network.link_weights, network.own_weights, largest=False)
+    return (network.link_weights / (1 - min(smallest, 0.0))).to(device)

@@ -28,7 +28,7 @@ from gossamer.algorithms.options import FRACTION, PERIOD, POSITIVE, option
 from gossamer.algorithms.registry import register
 from gossamer.algorithms.rivals.totals import heard_total
 from gossamer.algorithms.steps import mix_reliable
-from gossamer.network import Network
+from gossamer.network import LinkMatrix, Network, end_of_spectrum
 from gossamer.shapes import Float, Tensor
 
 ROUNDING = 1e-9  # rounding error of a zero eigenvalue; a complete graph has many
@@ -118,10 +118,10 @@ def _mix_island(own: Own, inbox: Inbox, weights: Weights) -> Float[Tensor, "a d"
 
 
 @functools.lru_cache(maxsize=8)
-def _shares(network: Network, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+def _shares(network: Network, device: torch.device) -> tuple[Tensor, LinkMatrix, LinkMatrix]:
     """Return the weights in float64: of the agent itself, of links inside islands, and of links between them."""
-    weights = network.W
-    if torch.linalg.eigvalsh(weights)[0] < -ROUNDING:
-        weights = (torch.eye(len(weights), dtype=torch.float64) + weights) / 2
-    inside, across = weights * network.spared, weights * (network.links & ~network.spared)
-    return weights.diagonal()[:, None].to(device), inside.to(device), across.to(device)
+    own, weights = network.mixing_weights
+    if end_of_spectrum(weights, own, largest=False) < -ROUNDING:
+        own, weights = (1 + own) / 2, weights / 2
+    inside, across = weights.on(network.spared_values), weights.on(~network.spared_values)
+    return own[:, None].to(device), inside.to(device), across.to(device)

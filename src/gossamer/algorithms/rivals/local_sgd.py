@@ -18,6 +18,7 @@ from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Past, Update,
 from gossamer.algorithms.options import PERIOD, option
 from gossamer.algorithms.registry import register
 from gossamer.algorithms.steps import add_product
+from gossamer.network import LinkMatrix
 from gossamer.shapes import Float, Tensor
 
 
@@ -60,7 +61,7 @@ class LocalSgd(Algorithm):
 
 
 def _merge(
-    x: Float[Tensor, "a d"], weights: Float[Tensor, "a n"], heard: Float[Tensor, "n d"], own: Float[Tensor, "a d"]
+    x: Float[Tensor, "a d"], weights: LinkMatrix, heard: Float[Tensor, "n d"], own: Float[Tensor, "a d"]
 ) -> None:
     """Add sum_j w_ij (heard_j - own_i) to x in place."""
     add_product(x, weights, heard)

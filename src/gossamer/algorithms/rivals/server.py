@@ -76,7 +76,8 @@ class ServerBased(Algorithm):
         count, server = network.num_agents, self.server_in(network)
         if server >= count:
             raise UserError(f"server {server} is none of the agents 0 to {count - 1}; use -1 for the default")
-        missing = [agent for agent in range(count) if agent != server and not network.links[server, agent]]
+        heard = {server, *network.pattern.senders_of(server)}
+        missing = [agent for agent in range(count) if agent not in heard]
         if missing:
             named = ", ".join(map(str, missing[:NAMED_AGENTS]))
             more = f" and {len(missing) - NAMED_AGENTS} more" if len(missing) > NAMED_AGENTS else ""
@@ -154,10 +155,10 @@ class ServerBased(Algorithm):
         yield Pushes(everyone[number : number + 1], torch.ones_like(server.x[:, :1]), of_server)
         senders = everyone if server.place.senders is None else server.place.senders
         assert inbox.new is not None
-        yield Pushes(senders, inbox.new.index_select(0, row).to(dtype), inbox.message)
+        yield Pushes(senders, inbox.new.row(row).to(dtype), inbox.message)
         for late in inbox.late:
             assert late.new is not None
-            yield Pushes(senders, late.new.index_select(0, row).to(dtype), late.message)
+            yield Pushes(senders, late.new.row(row).to(dtype), late.message)
 
     def _pulled(self, own: Own, inbox: Inbox, weights: Weights) -> Pulled:
         assert own.place is not None
@@ -165,7 +166,7 @@ class ServerBased(Algorithm):
         held = [(weights.fresh, inbox.message), *((late.weights, late.message) for late in inbox.late)]
         if number is None:  # a lone server pulls nothing
             return Pulled(torch.zeros_like(own.x[:, :1]).bool(), own.place.agents * 0, [{**own.sent, "x": own.x}])
-        where = torch.stack([of_age[:, number] != 0 for of_age, _ in held], dim=1)
+        where = torch.stack([of_age.column(number) != 0 for of_age, _ in held], dim=1)
         of_server = [{name: part[number : number + 1] for name, part in message.items()} for _, message in held]
         return Pulled(where.any(dim=1, keepdim=True), where.int().argmax(dim=1), of_server)
 

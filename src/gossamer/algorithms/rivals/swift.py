@@ -21,7 +21,7 @@ from gossamer.algorithms.base import Algorithm, Inbox, Noise, Own, Update, Weigh
 from gossamer.algorithms.options import PERIOD, option
 from gossamer.algorithms.registry import register
 from gossamer.algorithms.steps import add_product
-from gossamer.network import Network
+from gossamer.network import LinkMatrix, Network
 from gossamer.shapes import Float, Tensor
 
 
@@ -57,27 +57,27 @@ class Swift(Algorithm):
                 (weights.fresh, inbox.message),
                 *((late.weights, late.message) for late in inbox.late),
             ):
-                q = shares * (held != 0) * (message["influence"].T / own.place.share[:, None]).clamp(max=1)
+                ratio = (held != 0) * message["influence"].T / own.place.share[:, None]
+                q = shares * ratio.clamp(max=1)
                 add_product(x, q, message["x"])
                 x.addcmul_(q.sum(dim=1)[:, None], own.x, value=-1)
         return Update(self.descend(own, x))
 
 
 @functools.lru_cache(maxsize=8)
-def coefficients(network: Network) -> Float[Tensor, "n n"]:
+def coefficients(network: Network) -> LinkMatrix:
     """Return c without its diagonal: symmetric, and every row sums to less than one.
 
     Agents take their turns by the number of their neighbours, the largest first. In its turn an agent offers each
     neighbour that it has no coefficient with an equal part of its weight; it keeps one part. Both ends of a link take
     the smaller of their offers. Agents with as many neighbours take their turns together.
     """
-    degree, count = network.degree.tolist(), network.num_agents
-    c = torch.zeros(count, count, dtype=torch.float64)
-    done = ~network.links
-    for turn in sorted(set(degree), reverse=True):
-        offers = (1 - c.sum(dim=1)) / (1 + (~done).sum(dim=1))
-        agents = torch.tensor([number == turn for number in degree])
-        now = ~done & (agents[:, None] | agents[None, :])
-        c = torch.where(now, torch.minimum(offers[:, None], offers[None, :]), c)
-        done = done | now
-    return c
+    links, degree = network.pattern, network.degree
+    c = torch.zeros(len(links), dtype=torch.float64)
+    left = torch.ones(len(links), dtype=torch.bool)
+    for turn in sorted(set(degree.tolist()), reverse=True):
+        offers = (1 - links.row_sums(c)) / (1 + links.row_sums(left))
+        now = left & ((degree[links.receivers] == turn) | (degree[links.senders] == turn))
+        c = torch.where(now, torch.minimum(offers[links.receivers], offers[links.senders]), c)
+        left = left & ~now
+    return LinkMatrix(links, c)

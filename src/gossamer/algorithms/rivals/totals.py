@@ -10,12 +10,12 @@ import functools
 import torch
 
 from gossamer.algorithms.base import Inbox, Place, Weights
-from gossamer.algorithms.steps import add_product, product
-from gossamer.network import Network, PerLink
+from gossamer.algorithms.steps import add_product
+from gossamer.network import LinkMatrix, Network, PerLink
 from gossamer.shapes import Float, Tensor
 
 
-def push_weights(place: Place) -> tuple[Float[Tensor, "a 1"], Float[Tensor, "a n"]]:
+def push_weights(place: Place) -> tuple[Float[Tensor, "a 1"], LinkMatrix]:
     """Return the share of a push that agents keep, and the share they take of each neighbour's push, in float64.
 
     Columns sum to one: a sender splits its push completely. A link that can be late gets the weight of W over 1 + its
@@ -27,15 +27,16 @@ def push_weights(place: Place) -> tuple[Float[Tensor, "a 1"], Float[Tensor, "a n
 
 
 @functools.lru_cache(maxsize=8)
-def _push_matrix(network: Network, device: torch.device) -> tuple[Tensor, Tensor]:
-    delay = network.delay.matrix if isinstance(network.delay, PerLink) else network.delay.typical
-    shares = network.links * network.W / torch.where(network.late_links, 1 + torch.as_tensor(delay), 1)
+def _push_matrix(network: Network, device: torch.device) -> tuple[Tensor, LinkMatrix]:
+    delay, links = network.delay, network.pattern
+    steps = links.at(delay.matrix) if isinstance(delay, PerLink) else torch.tensor(delay.typical)
+    shares = network.link_weights / LinkMatrix(links, torch.where(network.late_values, 1 + steps, 1))
     return (1 - shares.sum(dim=0))[:, None].to(device), shares.to(device)
 
 
-def heard_total(inbox: Inbox, weights: Weights, shares: Float[Tensor, "a n"], name: str) -> Float[Tensor, "a _"]:
+def heard_total(inbox: Inbox, weights: Weights, shares: LinkMatrix, name: str) -> Float[Tensor, "a _"]:
     """Return the weighted sum of the neighbours' totals that agents hold, in float64."""
-    total = product(shares * (weights.fresh != 0), inbox.message[name])
+    total = (shares * (weights.fresh != 0)) @ inbox.message[name]
     for late in inbox.late:
         add_product(total, shares * (late.weights != 0), late.message[name])
     return total

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from gossamer.network import NOTHING, Discovery, Network, discover
+from gossamer.network import Discovery, Network
+from gossamer.network.discovery import discover_on
 
 EVERY = 1.0  # seconds between two looks
 ENOUGH = 20  # iterations of ages needed from every agent
@@ -35,7 +36,7 @@ class ClusterObserver:
         ages = self._ages(read)
         if ages is None:
             return None
-        found = discover(ages, self._network.links, tolerance=TOLERANCE, previous=self._found)
+        found = discover_on(ages, self._network.pattern, tolerance=TOLERANCE, previous=self._found)
         before, self._found = self._found, found
         same_tau = abs(self._posted_tau - found.tau) <= max(1, self._posted_tau // 4)
         if before is not None and before.clusters == found.clusters and same_tau:
@@ -49,21 +50,19 @@ class ClusterObserver:
         return values
 
     def _ages(self, read: Read) -> torch.Tensor | None:
-        """Return the ages of the last iterations on all links, [steps, n, n]; None until all have posted enough."""
+        """Return the ages of the last iterations on all links, [steps, e]; None until all have posted enough."""
         posted = [read(f"ages/{agent}") for agent in range(self._network.num_agents)]
         rows = [entry.get("ages") if entry else None for entry in posted]
         count = min((len(row) if isinstance(row, list) else 0) for row in rows)
         if count < ENOUGH:
             return None
-        links = self._network.links
-        ages = torch.full((count, *links.shape), NOTHING, dtype=torch.int64)
+        degree, ages = self._network.degree.tolist(), []
         for agent, row in enumerate(rows):
-            neighbours = links[agent].nonzero()[:, 0]
             try:
                 mine = torch.as_tensor(row[-count:])  # type: ignore[index]
             except (TypeError, ValueError, RuntimeError):  # not numbers, or rows of several lengths
                 return None
-            if mine.shape != (count, len(neighbours)):
+            if mine.shape != (count, degree[agent]):
                 return None
-            ages[:, agent, neighbours] = mine.to(torch.int64)
-        return ages
+            ages.append(mine.to(torch.int64))
+        return torch.cat(ages, dim=1)  # in the order of the links, which is by receiver

@@ -50,7 +50,10 @@ class SimulatedDelays(Wrapper):
         depth = arrivals.largest_age + 1
         self._links = {peer: _DelayedLink(deque(maxlen=depth)) for peer in peers}
         self._ticks = 0
-        self.ages: Int[Tensor, "n n"] = torch.full(arrivals.network.links.shape, NOTHING)  # as drawn for all agents
+        pattern = arrivals.network.pattern
+        self.ages: Int[Tensor, " e"] = torch.full((len(pattern),), NOTHING)  # as drawn for all agents
+        numbers = pattern.find(torch.full((len(peers),), rank), torch.tensor(list(peers), dtype=torch.int64))
+        self._number = dict(zip(peers, numbers.tolist(), strict=True))  # of each peer's link among all
 
     def tick(self, step: int) -> None:
         """Take new messages, in lock step after waiting for them, and draw how late each is shown."""
@@ -64,7 +67,7 @@ class SimulatedDelays(Wrapper):
         # Agents that do not wait are not at the same iteration, and need not draw alike.
         now = step if self.lockstep else self._ticks
         while self._ticks <= now:
-            self.ages = self._arrivals.advance(self._ticks)
+            self.ages = self._arrivals.advance_list(self._ticks)
             self._ticks += 1
         self._now, self._step = now, step
 
@@ -101,7 +104,7 @@ class SimulatedDelays(Wrapper):
 
     def latest(self, peer: int) -> Letter | None:
         """Return the message that the delay model shows now."""
-        link, age = self._links[peer], int(self.ages[self.rank, peer])
+        link, age = self._links[peer], int(self.ages[self._number[peer]])
         if age == NOTHING:
             return None
         if not self.lockstep:
