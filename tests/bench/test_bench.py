@@ -74,6 +74,22 @@ def test_late_messages_are_there_before_the_engine_is_timed(case, monkeypatch):
         assert one.warm_up >= one.step.__self__.mailbox.network.delay.largest + 2
 
 
+def test_many_agents_are_measured_at_each_number_and_delay(command, tmp_path):
+    document = command("bench", "agents", "--quick", "--device", "cpu", "--out", tmp_path, "--json").document
+    (record,) = document["cases"]
+    assert [(row["label"], row["delay"]) for row in record["rows"]] == [
+        (f"{count} agents", delay) for count in (8, 12) for delay in ("5", "uniform:1,9")
+    ]
+    assert all(row["us_agent"] > row["us_rest"] and row["build"] > 0 for row in record["rows"])
+    assert "us by agent and step" in (tmp_path / "RESULTS.md").read_text()
+
+
+@pytest.mark.parametrize("case", ["transformer", "small-images"])
+def test_small_workloads_of_a_cpu_run(case):
+    rows = CASES[case].run(PLAN).rows
+    assert all(row["ms"] > 0 for row in rows) and rows[0]["faster"] == 1
+
+
 def test_the_floor_of_a_rule_counts_every_row_that_it_reads_or_writes_once(monkeypatch):
     monkeypatch.setattr(fused, "SMALLEST", 0)
     x = torch.ones(4, 1000)

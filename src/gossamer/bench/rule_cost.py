@@ -44,13 +44,13 @@ class SameGradient:
         return x.new_zeros(len(x))
 
 
-@case("rules-many", "Rules alone, 100 agents with a small MLP", usual_on=("cpu",))
+@case("rules-many", "Rules alone, 100 agents with a small MLP", usual_on=())
 def rules_many(request: Request) -> Measured:
     """Time rules where each agent has four late neighbours."""
     return _rules(request, TINY if request.quick else MANY)
 
 
-@case("rules-eight", "Rules alone, 8 agents with an MLP", usual_on=("cpu",))
+@case("rules-eight", "Rules alone, 8 agents with an MLP", usual_on=())
 def rules_eight(request: Request) -> Measured:
     """Time rules on the paper's network."""
     return _rules(request, TINY if request.quick else EIGHT)

@@ -72,6 +72,24 @@ def densenet(request: Request) -> Measured:
     return _against_rivals(request, work, (NAIVE, ONE), rounds=5)
 
 
+@case("small-images", "PreResNet-8 on 16 x 16 images, 8 agents", usual_on=())
+def small_images(request: Request) -> Measured:
+    """Time a net that a CPU can train."""
+    work = Workload("preresnet:8", "paper-1", 16, 20, (3, 16, 16), 20_000)
+    if request.quick:
+        work = Workload("preresnet:8", "paper-1", 2, 2, (3, 8, 8), 200)
+    return _against_rivals(request, work, (NAIVE, VMAP, ONE), rounds=5)
+
+
+@case("transformer", "A transformer of bytes, 8 agents", usual_on=())
+def transformer(request: Request) -> Measured:
+    """Time a small language model on random bytes."""
+    work = Workload("transformer:layers=2,width=64,heads=4", "paper-1", 8, 20, (64,), 5000)
+    if request.quick:
+        work = Workload("transformer:layers=1,width=8,heads=2", "paper-1", 2, 2, (6,), 200)
+    return _against_rivals(request, work, (NAIVE, VMAP), rounds=5)
+
+
 @case("mlp", "Many agents with a small MLP", usual_on=("cpu",))
 def mlp(request: Request) -> Measured:
     """Time many small models, the usual workload of simulators of gossip learning."""

@@ -26,7 +26,7 @@ from gossamer.shapes import Tensor
 from gossamer.tasks import Task
 
 SEED = 0
-CLASSES = 10
+CLASSES, BYTES = 10, 256
 LEARNING_RATE = 1e-4  # small, because a loss that is not finite would end the run
 NORMALIZE = {
     3: Normalize(mean=(0.4914, 0.4822, 0.4465), std=(0.2470, 0.2435, 0.2616)),  # as CIFAR-10
@@ -36,24 +36,31 @@ NORMALIZE = {
 
 @dataclass(frozen=True)
 class Workload:
-    """A model, a network and a batch size; images have the shape (channels, height, width)."""
+    """A model, a network and a batch size; images have the shape (channels, height, width), texts (bytes,)."""
 
     model: str
     network: str
     batch: int
     delay: int
-    shape: tuple[int, int, int] = (3, 32, 32)
+    shape: tuple[int, ...] = (3, 32, 32)
     examples: int = 50_000  # as many as CIFAR-10 has
 
     def task(self) -> Task:
-        """Make the task: images as bytes, then normalised; coloured images are cropped and flipped."""
+        """Make the task: images as bytes, then normalised; coloured images are cropped and flipped. Or texts."""
         train, test = (self._examples(count, purpose) for count, purpose in ((self.examples, "train"), (64, "test")))
+        if self.is_text:
+            return Task("random", self.module, train, test, self.model)
         prepare, coloured = NORMALIZE[self.shape[0]], self.shape[0] == 3
         return Task("random", self.module, train, test, self.model, prepare=prepare, augments=coloured)
 
     def module(self) -> nn.Module:
         """Make the model; its random start uses torch's global generator, as a task expects."""
-        return make_model(self.model, self.shape, CLASSES)
+        return make_model(self.model, self.shape, BYTES if self.is_text else CLASSES)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the model reads bytes and predicts each next one."""
+        return len(self.shape) == 1
 
     @property
     def num_agents(self) -> int:
@@ -70,6 +77,9 @@ class Workload:
 
     def _examples(self, count: int, purpose: str) -> Examples:
         draws = generator(SEED, f"bench-{purpose}")
+        if self.is_text:
+            texts = torch.randint(BYTES, (count, self.shape[0] + 1), generator=draws)
+            return Examples(texts[:, :-1], texts[:, 1:])
         x = torch.randint(256, (count, *self.shape), generator=draws, dtype=torch.uint8)
         return Examples(x, torch.randint(CLASSES, (count,), generator=draws))
 

@@ -70,7 +70,7 @@ def _measure(request: Request, chosen: list[Case], folder: Path) -> tuple[list[d
         except KeyboardInterrupt:
             return records, True
         record = make_record(request, one, measured)
-        if any({"ms", "seconds", "peak"} & set(row) for row in measured.rows):
+        if any({"ms", "seconds", "peak", "us_agent"} & set(row) for row in measured.rows):
             records.append(record)
             save(folder, request.device, record)
             write_text(folder / "RESULTS.md", to_markdown(load_all(folder)))
