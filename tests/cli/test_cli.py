@@ -97,7 +97,7 @@ FLAGS = {
     "launch": {
         *("--agents", "--network", "--clusters", "--delay", "--loss", "--mixing", "--lazy", "--no-lazy"),
         *("--clip-weights", "--startup", "--run", "--seed", "--algorithm", "--book", "--key-file", "--address"),
-        "--host",
+        *("--host", "--preload", "--no-preload"),
         *("--transport", "--compress", "--faults", "--deadline", "--tolerance", "--meet", "--lockstep"),
         *("--no-lockstep", "--max-age", "--ray-address", "--cpus-per-agent", "--gpus-per-agent", "--placement"),
         *("--ranks", "--max-restarts", "--out", "--record", "--torchrun", "--ray", "--logs", "--json"),
