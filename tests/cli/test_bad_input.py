@@ -75,6 +75,7 @@ REFUSALS = {
     "nan as theta": ("train --theta nan", "theta must lie in [0, 1], got nan"),
     "negative lambda": ("train --lam -1", "lam must be 0 or more"),
     "no threads": ("train --threads 0", "threads must be 1 or more, got 0"),
+    "too many threads": ("train --threads 100000", "threads must be at most 1024, got 100000; use auto or 1"),
     "negative seed": ("train --seed -1", "seed must be 0 or more, got -1"),
     "negative evaluation": ("train --eval-every -1", "eval_every must be 0 or more"),
     "shares for other agents": ("train --partition shares:1,2", "2 shares for 8 agents"),

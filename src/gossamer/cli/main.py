@@ -11,6 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from gossamer.cli.interrupt import INTERRUPTED
 from gossamer.errors import UserError
+from gossamer.run.cores import wait_patiently
 from gossamer.version import __version__
 
 # One line per command, so that the list is printed without importing any of them.
@@ -83,6 +84,7 @@ def root(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run a command. A UserError prints one line on standard error and exits with status 2."""
+    wait_patiently()
     warnings.showwarning = lambda message, *_, **__: print(f"gossamer: warning: {message}", file=sys.stderr)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

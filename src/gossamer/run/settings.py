@@ -15,6 +15,7 @@ from gossamer.algorithms import algorithm, algorithm_class, describe_algorithms
 from gossamer.algorithms.options import describe_options, former_defaults, later_defaults, option, read_options
 from gossamer.algorithms.plugins import is_file, split_plugins
 from gossamer.errors import UserError, unknown_name
+from gossamer.run.cores import MOST_THREADS, automatic_threads
 
 LARGEST_LR = 1e38  # a larger value does not fit into float32
 DEFAULT_DELAY = "20"  # as in the paper
@@ -126,7 +127,9 @@ class Settings:
     )
     log: str | None = option(None, "also log the metrics to these, comma-separated: csv, tensorboard, wandb")
     threads: int = option(
-        1, "CPU threads; more than 1 helps only large models on idle cores, and changes the last digits"
+        1,
+        "CPU threads, or auto: the idle cores, but 1 for linear and mlp; more than 1 helps only large models on idle "
+        "cores, and changes the last digits",
     )
     options: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # of the algorithm
 
@@ -135,6 +138,8 @@ class Settings:
         for name in ("epochs", "batch", "threads"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} must be 1 or more, got {getattr(self, name)}")
+        if self.threads > MOST_THREADS:
+            raise UserError(f"threads must be at most {MOST_THREADS}, got {self.threads}; use auto or 1")
         for name in ("eval_every", "eval_examples", "checkpoint_every", "seed"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name} must be 0 or more, got {getattr(self, name)}")
@@ -267,6 +272,8 @@ def make_settings(values: Mapping[str, Any]) -> Settings:
     plain = {name: value for name, value in values.items() if name in SETTING_NAMES}
     options = dict(values.get("options") or {})
     options |= {name: value for name, value in values.items() if name not in (*SETTING_NAMES, "options")}
+    if plain.get("threads") == "auto":  # now, and once: a resumed run must have the same number
+        plain["threads"] = automatic_threads(str(plain.get("model", Settings.model)))
     settings = Settings(**read_options(Settings, "a run", plain), options=options)
     _check_options(settings)
     return settings

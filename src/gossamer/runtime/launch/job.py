@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from gossamer.run.cores import cores
 from gossamer.runtime.environment import VARIABLES, Run
 from gossamer.runtime.launch.child_processes import dies_with
 
@@ -63,11 +64,6 @@ def visible_gpus(inherited: Mapping[str, str]) -> list[str]:
     if named is not None:
         return [gpu.strip() for gpu in named.split(",") if gpu.strip()]
     return [str(gpu) for gpu in range(torch.cuda.device_count())]
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def python_command(job: LaunchJob, rank: int) -> list[str]:

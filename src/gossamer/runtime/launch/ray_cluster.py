@@ -18,10 +18,11 @@ from typing import Any
 from gossamer.algorithms.options import option
 from gossamer.errors import UserError, unknown_name
 from gossamer.run.agent_folder import Tail, log_path
+from gossamer.run.cores import cores
 from gossamer.runtime.book.addresses import is_loopback
 from gossamer.runtime.launch.book_process import AgentStatuses, BookProcess
 from gossamer.runtime.launch.child_processes import send_signal
-from gossamer.runtime.launch.job import AgentOutcome, LaunchJob, LaunchReport, Watcher, cores
+from gossamer.runtime.launch.job import AgentOutcome, LaunchJob, LaunchReport, Watcher
 from gossamer.runtime.launch.launcher import FINAL, TABLE, remove_shared_memory
 from gossamer.runtime.launch.ray_agent import AgentPlace, RayAgent, RestartCounter
 from gossamer.runtime.schedulers import LOOPBACK, own_address
