@@ -54,7 +54,7 @@ def test_auto_picks_an_execution_says_so_and_stays_with_it(tmp_path, monkeypatch
     assert name in EXECUTIONS and run.simulation.source.execution.name == run.evaluate.execution.name == name
     note = run.notes["execution"]
     assert note.startswith(f"{name} (") and all(f"{other} " in note for other in EXECUTIONS) and " ms" in note
-    monkeypatch.setattr(choice, "_measure", None)  # a second measurement could come out otherwise
+    monkeypatch.setattr(choice, "_seconds", None)  # a second measurement could come out otherwise
     monkeypatch.setattr(assembly, "choose_execution", None)
     assert Training(make_settings(small), task=task).settings.execution == name
     result = gm.simulate(task, "clusters:2,2", out=tmp_path / "run", delay=3, batch=4, epochs=3)
@@ -94,15 +94,40 @@ def test_an_execution_that_is_named_is_taken_without_a_measurement(no_choice_yet
 )
 def test_the_fastest_is_chosen_unless_it_is_nearly_a_tie(monkeypatch, seconds, chosen):
     def measure(execution, inputs, targets):
-        assert inputs.shape[1] <= choice.LARGEST_BATCH
         if execution.name not in seconds:
             raise gm.UserError("not this one")
         return seconds[execution.name]
 
-    monkeypatch.setattr(choice, "_measure", measure)
+    monkeypatch.setattr(choice, "_seconds", measure)
     task = make_task(with_norm)
     found = choose_execution(make_setup(task), torch.randn(N, 40, 6).double(), torch.zeros(N, 40, dtype=torch.int64))
     assert found == (chosen, seconds)
+
+
+@pytest.mark.parametrize(
+    ("per_example", "measured"),
+    [
+        (1e-4, [16] * 12 + [40] * 9),  # quick: three rounds on few examples and on all, after a first call each
+        (0.99 * choice.LONGEST / 40, [16] * 12 + [40] * 3),  # the first round on all exceeds the budget
+        (1.01 * choice.LONGEST / 40, [16] * 12),
+        (choice.BUDGET, [16] * 6),
+    ],
+)
+def test_the_whole_batch_decides_if_it_is_quick_and_tries_are_bounded(monkeypatch, per_example, measured):
+    seen = []
+
+    def measure(execution, inputs, targets):
+        seen.append(inputs.shape[1])
+        # Few examples are quicker stacked, the whole batch one by one.
+        slow = {16: "loop", 40: "stacked"}[inputs.shape[1]]
+        return per_example * inputs.shape[1] * (2 if execution.name == slow else 1)
+
+    monkeypatch.setattr(choice, "_seconds", measure)
+    task = make_task(with_norm)
+    batch = torch.randn(N, 40, 6).double(), torch.zeros(N, 40, dtype=torch.int64)
+    name, seconds = choose_execution(make_setup(task), *batch)
+    assert seen == measured and set(seconds) == set(EXECUTIONS)
+    assert name == ("stacked" if seen[-1] == 16 else "vmap")
 
 
 def test_an_execution_that_cannot_run_the_model_is_left_out(no_choice_yet):

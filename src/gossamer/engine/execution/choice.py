@@ -2,7 +2,6 @@
 
 import copy
 import time
-from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -17,8 +16,9 @@ EXECUTIONS: dict[str, type[Execution]] = {
     execution.name: execution for execution in (StackedExecution, VmapExecution, LoopExecution)
 }
 MARGIN = 1.2  # another execution must be this much faster than stacked, so that noise does not decide a near tie
-PATIENCE = 10  # seconds; a first call, which includes the set-up, is not repeated if it takes longer
-LARGEST_BATCH = 16  # most examples per agent in a measurement
+FEW = 16  # examples per agent of the first measurement
+LONGEST = 0.3  # seconds; where a gradient on the whole batch would take longer, the few examples decide
+TRIES, BUDGET = 3, 1.0  # rounds of a measurement, and seconds after which there is no further one
 
 
 def make_execution(name: str, setup: Setup) -> Execution:
@@ -29,40 +29,39 @@ def make_execution(name: str, setup: Setup) -> Execution:
 def choose_execution(setup: Setup, inputs: Tensor, targets: Tensor) -> tuple[str, dict[str, float]]:
     """Return the fastest execution for these examples, and the seconds per gradient of each execution.
 
-    An execution that cannot run the model is left out.
+    They take turns, on the whole batch if that is quick. An execution that cannot run the model is left out.
     """
-    inputs, targets = inputs[:, :LARGEST_BATCH], targets[:, :LARGEST_BATCH]
-    seconds: dict[str, float] = {}
+    few = inputs[:, :FEW], targets[:, :FEW]
+    executions: dict[str, Execution] = {}
     failures = []
     for name in EXECUTIONS:
         try:
-            seconds[name] = _measure(make_execution(name, setup), inputs, targets)
+            execution = make_execution(name, setup)
+            _seconds(execution, *few)  # the set-up does not count
+            executions[name] = execution
         except (UserError, RuntimeError) as error:
             failures.append(error)
-    if not seconds:
+    if not executions:
         raise failures[0]
+    seconds = _race(executions, *few)
+    if min(seconds.values()) * inputs.shape[1] / few[0].shape[1] <= LONGEST:
+        seconds = _race(executions, inputs, targets)
     handicap = {name: value * (1 if name == "stacked" else MARGIN) for name, value in seconds.items()}
     return min(handicap, key=handicap.__getitem__), seconds
 
 
-def _measure(execution: Execution, inputs: Tensor, targets: Tensor) -> float:
-    """Return the best of a few timings. The first call, which includes the set-up, does not count."""
+def _race(executions: dict[str, Execution], inputs: Tensor, targets: Tensor) -> dict[str, float]:
+    """Return the best time of each execution over a few rounds, in which they take turns."""
+    rounds: list[dict[str, float]] = []
+    while len(rounds) < TRIES and sum(sum(one.values()) for one in rounds) < BUDGET:
+        rounds.append({name: _seconds(execution, inputs, targets) for name, execution in executions.items()})
+    return {name: min(one[name] for one in rounds) for name in executions}
+
+
+def _seconds(execution: Execution, inputs: Tensor, targets: Tensor) -> float:
+    """Return the time of a gradient at a new state, as in an iteration."""
     x = execution.setup.module.initial().to(execution.parameters).repeat(len(inputs), 1)
-
-    def run() -> None:
-        execution.gradient(x, inputs, targets)
-
-    first = _timed(run)
-    if first > PATIENCE:
-        return first
-    timings = [_timed(run)]
-    while len(timings) < 3 and sum(timings) < 1:
-        timings.append(_timed(run))
-    return min(timings)
-
-
-def _timed(run: Callable[[], None]) -> float:
-    before = time.perf_counter()
     with torch.random.fork_rng(devices=[]):  # dropout here must not shift the draws of the run
-        run()
-    return time.perf_counter() - before
+        before = time.perf_counter()
+        execution.gradient(x, inputs, targets)
+        return time.perf_counter() - before
