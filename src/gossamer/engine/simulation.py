@@ -49,15 +49,15 @@ class AtStep:
 
     def loss(self, x: Float[Tensor, "n d"]) -> Float[Tensor, " n"]:
         """Return each agent's loss at x."""
-        return self.source.loss(x, self.step)
+        return self.source.loss(real(x), self.step)
 
     def gradient(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
         """Return each agent's gradient at x."""
-        return self.source.gradient_elsewhere(x, self.step)
+        return self.source.gradient_elsewhere(real(x), self.step)
 
     def fresh_gradient(self, x: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
         """Return each agent's gradient at x on another batch."""
-        return self.source.fresh_gradient(x, self.step)
+        return self.source.fresh_gradient(real(x), self.step)
 
 
 @dataclass(frozen=True)
