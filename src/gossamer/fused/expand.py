@@ -16,6 +16,36 @@ SYMBOL_WIDTH = 4
 
 
 @numba.njit(cache=True, error_model="numpy")
+def _mark(agent, destinations, symbols, factors, operands, rows, table_starts, weights, active, zero, needed):
+    """Mark an agent's symbols that are not zero, its destinations that are zero, and those that something needs."""
+    for number in range(len(destinations)):
+        empty = True
+        for symbol in range(destinations[number, 6], destinations[number, 7]):
+            row, table = symbols[symbol, 3], symbols[symbol, 2]
+            active[symbol] = factors[symbol] != 0.0 and (row < 0 or rows[row, agent] != 0.0)
+            for end in range(2):
+                operand = symbols[symbol, end]
+                if operand >= 0 and operands[operand, 4] >= 0 and zero[operands[operand, 4]]:
+                    active[symbol] = False
+            if table >= 0 and active[symbol]:
+                heard = False
+                for link in range(table_starts[table, agent], table_starts[table, agent + 1]):
+                    heard = heard or weights[link] != 0.0
+                active[symbol] = heard
+            empty = empty and not active[symbol]
+        kept = destinations[number, 0] != NUMBER and (destinations[number, 1] != 0 or destinations[number, 4] != 0)
+        zero[number] = empty and not kept
+        needed[number] = kept or (destinations[number, 0] == NUMBER and not empty)
+    for number in range(len(destinations) - 1, -1, -1):
+        if needed[number]:
+            for symbol in range(destinations[number, 6], destinations[number, 7]):
+                for end in range(2):
+                    operand = symbols[symbol, end]
+                    if active[symbol] and operand >= 0 and operands[operand, 4] >= 0:
+                        needed[operands[operand, 4]] = True
+
+
+@numba.njit(cache=True, error_model="numpy")
 def expand(
     agents, destinations, symbols, factors, operands, rows, table_starts, senders, weights, scratch, scratch_bytes, most
 ):
@@ -26,18 +56,26 @@ def expand(
     narrows, narrow_factors = np.empty((most, 2), np.int64), np.empty(most)
     products, product_factors = np.empty((most + agents * count, 4), np.int64), np.empty(most + agents * count)
     task = term = narrow = pair = 0
-    zero, address, stride = np.empty(count, np.bool_), np.empty(count, np.int64), np.empty(count, np.int64)
+    starts = np.zeros(agents + 1, np.int64)  # of the tasks, by agent
+    zero, needed = np.empty(count, np.bool_), np.empty(count, np.bool_)
+    active = np.empty(len(symbols), np.bool_)
+    address, stride = np.empty(count, np.int64), np.empty(count, np.int64)
     for agent in range(agents):
+        _mark(
+            agent, destinations, symbols, factors, operands, rows, table_starts, weights, active, zero, needed
+        )  # fmt: skip
         slot = 0
         for number in range(count):
+            if not needed[number]:
+                continue
             kind, place = destinations[number, 0], destinations[number, 1]
             term_begin, narrow_begin, pair_begin = term, narrow, pair
             for symbol in range(destinations[number, 6], destinations[number, 7]):
+                if not active[symbol]:
+                    continue
                 factor, row = factors[symbol], symbols[symbol, 3]
                 if row >= 0:
                     factor *= rows[row, agent]
-                if factor == 0.0:
-                    continue
                 a, b, table = symbols[symbol, 0], symbols[symbol, 1], symbols[symbol, 2]
                 begin, end = 0, 1
                 if table >= 0:
@@ -50,8 +88,6 @@ def expand(
                             continue
                     made = operands[a, 4]
                     if made >= 0:
-                        if zero[made]:
-                            continue
                         first, first_step = address[made], stride[made]
                     else:
                         first, first_step = operands[a, 0] + who * operands[a, 1], operands[a, 2]
@@ -65,8 +101,6 @@ def expand(
                         continue
                     made = operands[b, 4]
                     if made >= 0:
-                        if zero[made]:
-                            continue
                         second, second_step = address[made], stride[made]
                     else:
                         second, second_step = operands[b, 0] + who * operands[b, 1], operands[b, 2]
@@ -76,17 +110,10 @@ def expand(
                     pair += 1
             empty = term == term_begin and narrow == narrow_begin and pair == pair_begin
             if kind == NUMBER:
-                zero[number] = True
-                if empty:
-                    continue
                 to, step = place + agent, 0
             else:
-                copied = destinations[number, 4] != 0
-                zero[number] = empty and place == 0 and not copied
-                if zero[number]:
-                    continue
                 if empty:
-                    kind = SUM
+                    kind = SUM  # of nothing: zeros
                 if place == 0:
                     to, step = scratch + slot * scratch_bytes, 0
                     slot += 1
@@ -104,4 +131,5 @@ def expand(
                 )  # fmt: skip
                 pair += 1
                 task += 1
-    return tasks[:task], terms, term_factors, narrows, narrow_factors, products, product_factors
+        starts[agent + 1] = task
+    return tasks[:task], starts, terms, term_factors, narrows, narrow_factors, products, product_factors

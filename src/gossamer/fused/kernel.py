@@ -1,10 +1,13 @@
-"""The compiled loop: sums of terms, block by block of columns, agent by agent, so that memory is read once.
+"""The compiled loop: sums of terms, in blocks of columns, agent by agent, so that memory is read once.
 
 A task computes one block of one destination:
 
     SUM       to = sum of c a  +  sum of c a b            QUOTIENT  to = a / b
     NUMBER    a number += sum over the columns of that     ROOT      to = sqrt(a)
     NARROW    to, in float32, = a, in float64
+
+The columns are taken in panels, in a panel all agents, of an agent block by block. Narrow panels keep the rows that
+many agents read in the cache; where every agent reads rows of its own, one wide panel reads them from end to end.
 
 An operand is an address and a step: the bytes from one column to the next, or 0 for a scratch block, which is as wide
 as a block of columns and stays in the cache. A late neighbour's row is an operand like any other, whatever its age.
@@ -25,7 +28,9 @@ KIND, TO, STEP, TERMS, TERMS_END, NARROWS, NARROWS_END, PRODUCTS, PRODUCTS_END =
 TASK_WIDTH = 9
 
 _TABLE, _LIST, _FLOATS, _INT = types.int64[:, ::1], types.int64[::1], types.float64[::1], types.int64
-_SIGNATURE = types.void(_TABLE, _TABLE, _FLOATS, _TABLE, _FLOATS, _TABLE, _FLOATS, _FLOATS, _INT, _INT, _INT, _INT)
+_SIGNATURE = types.void(
+    _TABLE, _LIST, _TABLE, _FLOATS, _TABLE, _FLOATS, _TABLE, _FLOATS, _FLOATS, _INT, _INT, _INT, _INT, _INT
+)
 
 
 @intrinsic
@@ -134,9 +139,52 @@ def compiled(single: bool) -> Callable[..., None]:
     add_terms, add_products = _adder(number, zero), _product_adder(number, zero)
     add_narrow = _adder(number, narrow)
 
+    @numba.njit(inline="always")
+    def do_task(
+        tasks,
+        task,
+        terms,
+        term_factors,
+        narrows,
+        narrow_factors,
+        products,
+        product_factors,
+        numbers,
+        left,
+        width,
+        shift,
+        place,
+    ):
+        kind = tasks[task, 0]
+        out = _pointer(place if kind == 1 else _at(tasks, task, 1, left, shift), zero)
+        first, last = tasks[task, 7], tasks[task, 8]
+        if kind <= 1:
+            fresh = add_terms(out, terms, term_factors, tasks[task, 3], tasks[task, 4], left, shift, width, True)
+            fresh = add_narrow(out, narrows, narrow_factors, tasks[task, 5], tasks[task, 6], left, shift, width, fresh)
+            fresh = add_products(out, products, product_factors, first, last, left, shift, width, fresh)
+            if fresh:
+                for k in range(width):
+                    out[k] = zero
+            if kind == 1:
+                numbers[tasks[task, 1]] += _total(out, width)
+        else:
+            a = _pointer(_at(products, first, 0, left, shift), zero)
+            b = _pointer(_at(products, first, 2, left, shift), zero)
+            if kind == 2:
+                for k in range(width):
+                    out[k] = a[k] / b[k]
+            elif kind == 3:
+                for k in range(width):
+                    out[k] = np.sqrt(a[k])
+            else:
+                short = _pointer(_at(tasks, task, 1, left, shift), narrow)
+                for k in range(width):
+                    short[k] = np.float32(a[k])
+
     @numba.njit(_SIGNATURE, nogil=True, cache=True, error_model="numpy", fastmath={"contract", "nsz"})
     def run(
         tasks,
+        starts,
         terms,
         term_factors,
         narrows,
@@ -146,44 +194,31 @@ def compiled(single: bool) -> Callable[..., None]:
         numbers,
         begin,
         end,
+        panel,
         block,
         shift,
     ):
         scratch = np.empty(block, dtype=number)
         place = scratch.ctypes.data
-        for left in range(begin, end, block):
-            width = min(block, end - left)
-            for task in range(len(tasks)):
-                kind = tasks[task, 0]
-                out = _pointer(_at(tasks, task, 1, left, shift), zero)
-                first, last = tasks[task, 7], tasks[task, 8]
-                if kind <= 1:
-                    if kind == 1:
-                        out = _pointer(place, zero)
-                    fresh = add_terms(
-                        out, terms, term_factors, tasks[task, 3], tasks[task, 4], left, shift, width, True
-                    )
-                    fresh = add_narrow(
-                        out, narrows, narrow_factors, tasks[task, 5], tasks[task, 6], left, shift, width, fresh
-                    )
-                    fresh = add_products(out, products, product_factors, first, last, left, shift, width, fresh)
-                    if fresh:
-                        for k in range(width):
-                            out[k] = zero
-                    if kind == 1:
-                        numbers[tasks[task, 1]] += _total(out, width)
-                else:
-                    a = _pointer(_at(products, first, 0, left, shift), zero)
-                    b = _pointer(_at(products, first, 2, left, shift), zero)
-                    if kind == 2:
-                        for k in range(width):
-                            out[k] = a[k] / b[k]
-                    elif kind == 3:
-                        for k in range(width):
-                            out[k] = np.sqrt(a[k])
-                    else:
-                        short = _pointer(_at(tasks, task, 1, left, shift), narrow)
-                        for k in range(width):
-                            short[k] = np.float32(a[k])
+        for first in range(begin, end, panel):
+            for agent in range(len(starts) - 1):
+                for left in range(first, min(first + panel, end), block):
+                    width = min(block, end - left)
+                    for task in range(starts[agent], starts[agent + 1]):
+                        do_task(
+                            tasks,
+                            task,
+                            terms,
+                            term_factors,
+                            narrows,
+                            narrow_factors,
+                            products,
+                            product_factors,
+                            numbers,
+                            left,
+                            width,
+                            shift,
+                            place,
+                        )
 
     return run

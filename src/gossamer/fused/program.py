@@ -1,7 +1,7 @@
 """From nodes to the tables of the compiled loop, and through it.
 
 A sum that is used once becomes part of the sum that uses it. Every other node is a destination: rows in memory if its
-values are wanted, else a scratch block. The tables are made agent by agent, and what is zero for an agent is left out:
+values are wanted, else a scratch block. The tables are made agent by agent, without what an agent does not need:
 of late messages of many ages an agent pays for those that it holds.
 """
 
@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
 
 from gossamer.fused.buffers import Buffers
 from gossamer.fused.expand import OPERAND_WIDTH, SYMBOL_WIDTH, expand
-from gossamer.fused.kernel import NUMBER, QUOTIENT, ROOT, SUM, compiled
+from gossamer.fused.kernel import NARROWS_END, NUMBER, PRODUCTS_END, QUOTIENT, ROOT, SUM, TERMS_END, compiled
 from gossamer.fused.terms import Leaf, LinkTable, Node, Numbers, Quotient, Root, Sum, Term, Total, operands, resolved
 from gossamer.shapes import Tensor
 
@@ -165,8 +165,10 @@ class _Program:
         edges = [min(self.size, BLOCK * (blocks * worker // workers)) for worker in range(workers + 1)]
         sums = np.zeros((workers, len(numbers)))
 
+        panel = BLOCK if self._shares_rows(tables) else self.size
+
         def part(worker: int) -> None:
-            loop(*tables, sums[worker], edges[worker], edges[worker + 1], BLOCK, worker * scratch[0].nbytes)
+            loop(*tables, sums[worker], edges[worker], edges[worker + 1], panel, BLOCK, worker * scratch[0].nbytes)
 
         if workers == 1:
             part(0)
@@ -174,7 +176,13 @@ class _Program:
             list(_threads(workers).map(part, range(workers)))
         self._hand_out(sums.sum(axis=0))
 
-    def _expanded(self, scratch: int, scratch_bytes: int) -> tuple[object, ...]:
+    def _shares_rows(self, tables: tuple[Any, ...]) -> bool:
+        """Say whether rows are read by several agents: with messages of many ages an agent reads rows of its own."""
+        tasks = tables[0]
+        read = sum(int((tasks[:, end] - tasks[:, end - 1]).sum()) for end in (TERMS_END, NARROWS_END, PRODUCTS_END))
+        return read > self.agents * sum(operand[4] < 0 for operand in self._operands)
+
+    def _expanded(self, scratch: int, scratch_bytes: int) -> tuple[Any, ...]:
         tables, starts = self._tables.items, np.zeros((max(1, len(self._tables.items)), self.agents + 1), np.int64)
         offset = 0
         for number, table in enumerate(tables):
