@@ -5,7 +5,7 @@ gives the stability and the variance of the gradient noise over that of a synchr
 Every result is one line of a file, so that a stopped sweep goes on where it was.
 
 Run from the root of the repository:
-python benchmarks/theta_sweep.py --out theta.jsonl            # everything; hours on one core
+python benchmarks/theta_sweep.py --out theta.jsonl            # everything: half an hour on one core
 python benchmarks/theta_sweep.py --out theta.jsonl --quick    # a small part: minutes
 python benchmarks/theta_sweep.py --out theta.jsonl --draw docs/images/theta.png
 python benchmarks/theta_sweep.py --out family.jsonl --family  # every predictor and the rules at the corners
@@ -39,7 +39,7 @@ CURVATURES = np.geomspace(1e-3, 1.0, 13)  # eta h / (1 - beta): as far as the fo
 FREQUENCY = np.geomspace(1e-5, np.pi, 20_000)
 
 # The family: PC-ASGD over theta, for each predictor, and the rules that it joins, by the multiple that they stand at.
-FAMILY_TAU, FAMILY_SEEDS = 20, (5,)
+FAMILY_TAU, FAMILY_SEEDS = 20, (5, 6, 7)
 FAMILY_MULTIPLES = (0.25, 0.5, 1.0, 2.0, 4.0, 10.0, 21.0)
 PREDICTORS = {
     "predictor=gradient": ("tab:blue", "o"),

@@ -63,7 +63,11 @@ class PcAsgd(PredictorChoice):
         "a number, pv, bernoulli:P, uniform, linear:FIRST,LAST,STEPS or piecewise:STEP=VALUE,…",
         was=0.3,
     )
-    criterion: str = option("literal", "for theta=pv: score of a step; the higher one wins", choices=CRITERIA)
+    criterion: str = option(
+        "literal",
+        "for theta=pv: score of a step, the higher one wins; hindsight: predict with auto where that was right before",
+        choices=CRITERIA,
+    )
     granularity: str = option(
         "model", "for theta=pv: one choice per model, or one per tensor", choices=("model", "tensor")
     )
