@@ -19,6 +19,7 @@ EXECUTIONS: dict[str, type[Execution]] = {
 MARGIN = 1.2  # another execution must be this much faster than stacked, so that noise does not decide a near tie
 PATIENCE = 10  # seconds; a first call, which includes the set-up, is not repeated if it takes longer
 LARGEST_BATCH = 16  # most examples per agent in a measurement
+MOST_AGENTS = 256  # in a measurement: the seconds of more are in proportion
 
 
 def make_execution(name: str, setup: Setup) -> Execution:
@@ -31,12 +32,14 @@ def choose_execution(setup: Setup, inputs: Tensor, targets: Tensor) -> tuple[str
 
     An execution that cannot run the model is left out.
     """
-    inputs, targets = inputs[:, :LARGEST_BATCH], targets[:, :LARGEST_BATCH]
+    times = max(1.0, setup.num_agents / MOST_AGENTS)
+    setup = replace(setup, num_agents=min(setup.num_agents, MOST_AGENTS))
+    inputs, targets = (tensor[: setup.num_agents, :LARGEST_BATCH] for tensor in (inputs, targets))
     seconds: dict[str, float] = {}
     failures = []
     for name in EXECUTIONS:
         try:
-            seconds[name] = _measure(make_execution(name, setup), inputs, targets)
+            seconds[name] = times * _measure(make_execution(name, setup), inputs, targets)
         except (UserError, RuntimeError) as error:
             failures.append(error)
     if not seconds:
