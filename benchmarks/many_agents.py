@@ -33,13 +33,13 @@ def task_for(agents: int) -> Task:
     return Task("random", lambda: make_model("mlp:16", SHAPE, CLASSES), train, test, "mlp:16")
 
 
-def measure(agents: int, algorithm: str, delay: str, steps: int) -> tuple[float, float, float]:
+def measure(agents: int, chosen: argparse.Namespace) -> tuple[float, float, float]:
     """Return the seconds to build, the seconds of a step, and the seconds of its messages and its rule alone."""
-    task = task_for(agents)
+    task, steps = task_for(agents), chosen.steps
     began = time.process_time()
     settings = make_settings(
-        {"network": f"regular:{agents},k=4", "delay": delay, "algorithm": algorithm, "batch": 4, "lr": 0.01}
-        | {"epochs": 1_000_000, "threads": 1}
+        {"network": f"regular:{agents},k=4", "delay": chosen.delay, "algorithm": chosen.algorithm, "batch": 4}
+        | {"lr": 0.01, "epochs": 1_000_000, "execution": chosen.execution, "threads": 1}
     )
     training = Training(settings, task=task)
     built = time.process_time() - began
@@ -65,14 +65,14 @@ def main() -> None:
     parser.add_argument("--agents", default="100,316,1000,3000,10000")
     parser.add_argument("--algorithm", default="d-asgd")
     parser.add_argument("--delay", default="5")
+    parser.add_argument("--execution", default="stacked")
     parser.add_argument("--steps", type=int, default=64, help="64 are a block of batches, which are drawn at once")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    print(
-        "| agents | build, s | a step by agent, us | without the gradient, us | peak memory, MB |\n|---:|---:|---:|---:|---:|"
-    )
+    print("| agents | build, s | a step by agent, us | without the gradient, us | peak memory, MB |")
+    print("|---:|---:|---:|---:|---:|")
     for agents in map(int, chosen.agents.split(",")):
-        built, whole, rest = measure(agents, chosen.algorithm, chosen.delay, chosen.steps)
+        built, whole, rest = measure(agents, chosen)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
         print(
             f"| {agents} | {built:.2f} | {1e6 * whole / agents:.1f} | {1e6 * rest / agents:.1f} | {peak:.0f} |",
