@@ -10,12 +10,16 @@ from gossamer.algorithms.message_parts import part_bytes
 from gossamer.data import BLOCK
 from gossamer.engine.execution.base import Setup
 from gossamer.engine.mailbox import planned_rings
+from gossamer.engine.step_memory import step_memory
 from gossamer.errors import UserError
-from gossamer.network import Network
+from gossamer.network import Fixed, Network
 from gossamer.shapes import Tensor
 
 ON_THE_WAY = 1.25  # factor on what autograd keeps for the backward pass, for the temporary tensors of layers
-WORKING_COPIES = 8  # of [N, d]: x, its copy in the model, g, v, momentum, the next x, and temporary tensors
+GRADIENT_VECTORS = 3  # of [N, d] in a backward pass: the gradients by layer, the whole, and a temporary tensor
+OTHER_VECTORS = 0.5  # measured on a CPU, for models of 2e5 to 1e6 parameters
+HOLES = 1.5  # the most that kept memory took, over what is in use: 1.39
+MODULES = 3  # copies of one agent's model
 
 
 @dataclass(frozen=True)
@@ -56,14 +60,12 @@ def in_words(count: int | float) -> str:
 def estimate(setup: Setup, algorithm: Algorithm, network: Network, *, batch: int, plain: bool, history: str) -> Memory:
     """Estimate the memory of a run: states and histories exactly, activations from one small forward pass."""
     size, itemsize = setup.module.size, setup.dtype.itemsize
-    state = setup.num_agents * size * itemsize
     names, depth = planned_rings(algorithm, network, plain=plain)
-    copies = WORKING_COPIES + (algorithm.past is Past.WINDOW)
     rounded = 2 if history == "bf16" else itemsize
     kept = [part_bytes(algorithm, name, size, itemsize if name in algorithm.numbers else rounded) for name in names]
     examples = (setup.task.train, setup.task.test)
     return Memory(
-        states=copies * state + _rule_bytes(algorithm, network, setup),
+        states=_state_bytes(setup, algorithm, network, names, plain=plain, kept_as_sent=history == "state"),
         histories=depth * setup.num_agents * sum(kept),
         activations=setup.num_agents * batch * _activation_bytes(setup),
         batches=setup.num_agents * batch * _example_bytes(setup),
@@ -71,6 +73,37 @@ def estimate(setup: Setup, algorithm: Algorithm, network: Network, *, batch: int
         histories_on_host=history == "host" and setup.device != "cpu",
         histories_in_bf16=history == "bf16",
     )
+
+
+def _state_bytes(
+    setup: Setup, algorithm: Algorithm, network: Network, names: tuple[str, ...], *, plain: bool, kept_as_sent: bool
+) -> int:
+    """Return the bytes of a step at its dearest moment, but for the histories: in the backward pass or in the rule.
+
+    Messages that are kept as they were sent are in the histories already.
+    """
+    numbers, agents = setup.num_agents * setup.module.size, setup.num_agents
+    vector = numbers * setup.dtype.itemsize
+    step = step_memory(algorithm, network, setup.dtype, plain=plain)
+    kept = 1 + (agents + 1 + MODULES) / agents  # the models that train, those that are evaluated, and the modules
+    kept += OTHER_VECTORS + (0 if plain else 1)
+    late, in_rule = bool(names), numbers * step.working
+    ages = _ages_at_once(network) if late else 0
+    if late and algorithm.past is Past.WINDOW:
+        kept += 1
+        in_rule += (ages - 1) * vector  # a sum for each age
+    if late and not kept_as_sent:
+        in_rule += len(names) * (1 + ages) * vector  # what is sent, and what is read back
+    own = _rule_bytes(algorithm, network, setup) - (numbers * step.shared if kept_as_sent else 0)
+    in_rule += 0 if kept_as_sent and "x" in names else vector
+    return int(kept * vector + own + max((1 + GRADIENT_VECTORS) * vector, in_rule))
+
+
+def _ages_at_once(network: Network) -> int:
+    """Return how many ages the late messages of one step can have."""
+    if isinstance(network.delay, Fixed) and not network.loss:
+        return 1
+    return max(1, min(network.delay.largest, int(network.late_values.sum())))
 
 
 def _rule_bytes(algorithm: Algorithm, network: Network, setup: Setup) -> int:
@@ -130,6 +163,12 @@ def check_fits(memory: Memory, device: str) -> None:
     else:
         remedy = "use fewer agents, a smaller --delay or a smaller --model"
     raise UserError(f"this run needs {memory}, but {device} has {in_words(free)} free; {remedy}")
+
+
+def has_plenty(memory: Memory, device: str) -> bool:
+    """Whether freed memory may be kept for reuse, which takes up to HOLES times as much."""
+    free = free_bytes(device)
+    return free is None or HOLES * memory.on_device <= free
 
 
 def free_bytes(device: str) -> int | None:
