@@ -298,7 +298,7 @@ def test_an_interrupt_outside_training_is_one_line_with_status_130(command, monk
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("gossamer.cli.network.broadcast", interrupted)
+    monkeypatch.setattr(sys.modules["gossamer.network"], "broadcast", interrupted)
     outcome = command("network", "ring:8", "--discover")
     assert (outcome.status, outcome.out) == (130, "")
     assert outcome.err == "gossamer: interrupted\n"

@@ -1,13 +1,16 @@
 """What an agent's start costs: packages that take seconds to import, and that it has no use for, are left alone."""
 
 import importlib.util
+import json
 import subprocess
 import sys
 from types import SimpleNamespace
 
+import pytest
 import torch
 
 from flight import SOURCE
+from gossamer.cli.descriptions import collect_descriptions, read_descriptions
 from gossamer.data import load_digits
 
 # As in a user's own loop, from the data to the checkpoint, and computing as a process of `gossamer train` does.
@@ -65,11 +68,26 @@ def run_python(code):
 
 def test_the_package_and_its_help_import_nothing_heavy():
     assert run_python(HEAVY + "import gossamer\nprint(*loaded())") == []
-    assert run_python(HEAVY + HELP % ["--help"] + "print(*loaded())") == []
+    assert run_python(HEAVY + HELP % (["--help"],) + "print(*loaded())") == []
+
+
+@pytest.mark.parametrize("command", [["algorithms"], ["algorithms", "pc-asgd"], ["algorithms", "--json"]])
+def test_the_algorithms_are_listed_without_torch(command):
+    assert run_python(HEAVY + HELP % (command,) + "print(*loaded())") == []
+
+
+@pytest.mark.parametrize("command", ["network", "stability", "bounds", "report", "watch"])
+def test_the_help_of_a_command_imports_nothing_heavy(command):
+    assert run_python(HEAVY + HELP % ([command, "--help"],) + "print(*loaded())") == []
+
+
+def test_the_descriptions_on_file_are_those_of_the_code():
+    """If not: python -m gossamer.cli.descriptions."""
+    assert read_descriptions() == json.loads(json.dumps(collect_descriptions()))
 
 
 def test_a_network_is_shown_without_matplotlib():
-    assert "matplotlib" not in run_python(HEAVY + HELP % ["network", "ring:4"] + "print(*loaded())")
+    assert "matplotlib" not in run_python(HEAVY + HELP % (["network", "ring:4"],) + "print(*loaded())")
 
 
 def test_public_names_survive_the_import_of_submodules():

@@ -16,7 +16,7 @@ import torch
 import gossamer as gm
 from gossamer.network import Network, PerLink
 from gossamer.theory.linear import linearise
-from gossamer.theory.spectrum import spectral_radius
+from gossamer.theory.reduced_past import spectral_radius
 
 RULES = [
     gm.algorithm("sync"),

@@ -20,7 +20,7 @@ from gossamer.errors import UserError
 from gossamer.state.local import LocalOptimizer
 from gossamer.theory import stability
 from gossamer.theory.linear import LinearUpdate, linearise
-from gossamer.theory.spectrum import spectral_radius
+from gossamer.theory.reduced_past import spectral_radius
 from gossamer.theory.stability import injected_noise
 from pages import SUPPORT
 from predictions import RULES, random_network

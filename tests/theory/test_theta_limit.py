@@ -12,7 +12,7 @@ from gossamer.state.local import LocalOptimizer
 from gossamer.theory import stability
 from gossamer.theory.estimate import theta_range
 from gossamer.theory.linear import linearise
-from gossamer.theory.spectrum import spectral_radius
+from gossamer.theory.reduced_past import spectral_radius
 from gossamer.theory.stability import injected_noise
 
 # Curvature times the effective rate eta / (1 - beta); the promise ends at 1.

@@ -18,8 +18,8 @@ import torch
 from gossamer.bench.cases import Case, Measured, Request
 from gossamer.engine.memory_need import in_words
 from gossamer.errors import UserError
-from gossamer.run.folder import to_json
 from gossamer.run.machine import device_name
+from gossamer.run.strict_json import to_json
 from gossamer.state.checkpoint import write_text
 from gossamer.version import __version__
 

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from gossamer.algorithms import algorithm_class, describe_algorithms
-from gossamer.algorithms.plugins import load_plugins
+from gossamer.cli.descriptions import read_descriptions
 from gossamer.cli.display import out, print_json
+from gossamer.errors import unknown_name
 
 
 def algorithms(
@@ -23,11 +23,12 @@ def algorithms(
 
     Example: gossamer algorithms pc-asgd
     """
-    load_plugins(plugin)
-    rules = describe_algorithms()
+    rules = read_descriptions()["algorithms"] if plugin is None else _with_plugins(plugin)
     if name is not None:
-        canonical = algorithm_class(name).name
-        rules = [rule for rule in rules if rule["name"] == canonical]
+        found = [rule for rule in rules if name in (rule["name"], *rule["aliases"])]
+        if not found:
+            raise unknown_name("algorithm", name, [rule["name"] for rule in rules])
+        rules = found
     if json:
         print_json(rules)
         return
@@ -39,6 +40,14 @@ def algorithms(
         table.add_row(rule["name"], rule["origin"], rule["summary"])
     out.print(table)
     out.print("\ngossamer algorithms NAME shows one with its options", highlight=False)
+
+
+def _with_plugins(plugin: str) -> list[dict[str, Any]]:
+    from gossamer.algorithms import describe_algorithms
+    from gossamer.algorithms.plugins import load_plugins
+
+    load_plugins(plugin)
+    return describe_algorithms()
 
 
 def _show(rule: dict[str, Any]) -> None:

@@ -9,10 +9,7 @@ from rich.table import Table
 
 from gossamer.cli.display import make_progress, out, print_json, print_table
 from gossamer.cli.flags import Json, takes_settings
-from gossamer.engine.training import Training
 from gossamer.errors import UserError, read_number, unknown_name
-from gossamer.run.folder import RunFolder
-from gossamer.run.merge_settings import merge_settings, with_file
 
 _TITLES = {
     "consensus": "Lemma 1: distance from the mean",
@@ -43,7 +40,9 @@ def bounds(
 
     Example: gossamer bounds --network paper-1 --delay 5 --lr 0.02 --epochs 20 --theta 0.3
     """
-    from gossamer.theory.constants_report import report  # the engine is slow to import
+    from gossamer.engine.training import Training  # imports torch, which --help does not need
+    from gossamer.run.merge_settings import merge_settings, with_file
+    from gossamer.theory.constants_report import report
 
     for name, number in (("probes", probes), ("draws", draws), ("examples", examples)):
         if number < 1:
@@ -70,6 +69,8 @@ def _settings_file(run: Path | None) -> Path | None:
     """Return the file of settings: the given one, or that of the given run folder."""
     if run is None or not run.is_dir():
         return run
+    from gossamer.run.folder import RunFolder
+
     RunFolder.open(run)  # raises if the folder is not a run
     return run / "config.toml"
 

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from gossamer.run.strict_json import to_json
 from gossamer.train.progress import err as err
 from gossamer.train.progress import make_progress as make_progress
 from gossamer.train.progress import step_callback as step_callback
@@ -18,8 +19,6 @@ out = Console()
 
 def print_json(document: dict[str, Any] | list[dict[str, Any]]) -> None:
     """Print exactly one JSON document on standard output."""
-    from gossamer.run.folder import to_json  # imports torch, which --help does not need
-
     sys.stdout.write(to_json(document) + "\n")
 
 

@@ -8,9 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gossamer.algorithms import describe_algorithms
-from gossamer.algorithms.options import describe_options
-from gossamer.run.settings import SETTING_NAMES, Settings
+from gossamer.cli.descriptions import read_descriptions
 
 # Flags that several commands have.
 Algorithms = Annotated[
@@ -32,14 +30,15 @@ NETWORK_FLAGS = (
 
 
 def takes_settings(
-    *without: str, also: type[Any] | None = None, panel: str = "", defaults: Mapping[str, Any] | None = None
+    *without: str, also: str | None = None, panel: str = "", defaults: Mapping[str, Any] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Replace a command's parameter `given` by these flags, except those named in `without`.
 
-    `also` is a class that declares further flags. `--help` shows them in the panel `panel`. `defaults` are those of
+    `also` names further descriptions, as "processes". `--help` shows them in the panel `panel`. `defaults` are those of
     the command where it has others; the command applies them itself.
     """
-    further = [] if also is None else [make_flag(name, about, panel) for name, about in describe_options(also).items()]
+    more = {} if also is None else read_descriptions()[also]
+    further = [make_flag(name, about, panel) for name, about in more.items()]
     flags = [flag for flag in [*_flags(defaults or {}), *further] if flag.name not in without]
     return functools.partial(with_flags, flags=flags)
 
@@ -68,10 +67,9 @@ def with_flags(command: Callable[..., None], flags: list[inspect.Parameter]) -> 
 
 def _flags(defaults: Mapping[str, Any]) -> list[inspect.Parameter]:
     """Return a flag for every setting and every option. Algorithms with the same option share one flag."""
-    settings, rules = describe_options(Settings), describe_algorithms()
-    panels = {name: "Network" if name in NETWORK_FLAGS else "Training" for name in SETTING_NAMES}
-    for name, default in defaults.items():
-        settings[name]["default"] = default
+    settings, rules = read_descriptions()["settings"], read_descriptions()["algorithms"]
+    settings = settings | {name: {**settings[name], "default": default} for name, default in defaults.items()}
+    panels = {name: "Network" if name in NETWORK_FLAGS else "Training" for name in settings}
     flags = [make_flag(name, settings[name], panel) for name, panel in panels.items()]
     for name in dict.fromkeys(name for rule in rules for name in rule["options"]):
         owners = {rule["name"]: rule["options"][name] for rule in rules if name in rule["options"]}

@@ -3,15 +3,16 @@
 import json as json_module
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
 from gossamer.cli.display import out, print_json
 from gossamer.errors import UserError
-from gossamer.network import DELAYS, NETWORKS, Network, Trace, broadcast
-from gossamer.network import network as make_network
+
+if TYPE_CHECKING:
+    from gossamer.network import Network
 
 
 def network(
@@ -42,6 +43,9 @@ def network(
     if spec is None:
         _list_kinds(json)
         return
+    from gossamer.network import Trace, broadcast  # imports torch, which --help does not need
+    from gossamer.network import network as make_network
+
     net = make_network(spec, delay, clusters=clusters, loss=loss, mixing=mixing, lazy=lazy, clip_weights=clip_weights)
     found: dict[str, Any] = {}
     if discover:
@@ -63,6 +67,8 @@ def network(
 
 
 def _list_kinds(json: bool) -> None:
+    from gossamer.network import DELAYS, NETWORKS
+
     if json:
         print_json({"networks": NETWORKS, "delays": DELAYS})
         return
@@ -95,7 +101,7 @@ def _print_network(document: dict[str, Any]) -> None:
             out.print(f"{name}: {words}", highlight=False, soft_wrap=True)
 
 
-def _draw(path: Path, net: Network) -> None:
+def _draw(path: Path, net: "Network") -> None:
     from gossamer.report.plots import draw_network  # matplotlib is slow to import
 
     draw_network(net).savefig(path)

@@ -6,24 +6,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gossamer.algorithms import algorithm as make_algorithm
+from gossamer.cli.descriptions import read_descriptions
 from gossamer.cli.display import print_json, print_lines
 from gossamer.cli.flags import NETWORK_FLAGS, Json, takes_settings
 from gossamer.cli.network import check_new
 from gossamer.errors import UserError
-from gossamer.network import Network, broadcast
-from gossamer.run.merge_settings import merge_settings
-from gossamer.run.plan import make_network
-from gossamer.run.settings import SETTING_NAMES, Settings
-from gossamer.state.local import LocalOptimizer
 
 if TYPE_CHECKING:
+    from gossamer.network import Network
+    from gossamer.run.settings import Settings
     from gossamer.theory.stability import Stability
 
 _USED = {*NETWORK_FLAGS, "algorithm", "lr", "momentum", "nesterov"} - {"delay_unit", "loss", "startup"}
 
 
-@takes_settings(*(name for name in SETTING_NAMES if name not in _USED))
+@takes_settings(*(name for name in read_descriptions()["settings"] if name not in _USED))
 def stability(
     curvature: Annotated[
         float, typer.Option(help="Largest eigenvalue of the loss's Hessian; `gossamer bounds` measures it as gamma.")
@@ -42,7 +39,10 @@ def stability(
 
     Example: gossamer stability --network paper-1 --delay 20 --algorithm p-asgd --lr 0.2 --curvature 1
     """
-    from gossamer.theory.stability import stability as analyse  # scipy and the engine are slow to import
+    from gossamer.algorithms import algorithm as make_algorithm  # imports torch, which --help does not need
+    from gossamer.run.merge_settings import merge_settings
+    from gossamer.state.local import LocalOptimizer
+    from gossamer.theory.stability import stability as analyse
 
     settings = merge_settings(given)
     rule, net = make_algorithm(settings.algorithm, **settings.options), _network(settings)
@@ -88,8 +88,11 @@ def _noise(noise: tuple[float, ...] | None) -> str:
     return f"{low:.4g}" + (f" to {high:.4g}" if high > low else "") + " times the variance of an agent's own noise"
 
 
-def _network(settings: Settings) -> Network:
+def _network(settings: "Settings") -> "Network":
     """Make the network; discover the clusters if none are given."""
+    from gossamer.network import broadcast
+    from gossamer.run.plan import make_network
+
     net = make_network(settings)
     if net.num_agents < 2:
         raise UserError(f"network '{net.spec}' has {net.num_agents} agent; use 2 or more")

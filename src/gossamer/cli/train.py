@@ -32,7 +32,7 @@ from gossamer.train.processes import launched_training
 _PROCESSES = tuple(field.name for field in dataclasses.fields(ProcessSettings))
 
 
-@takes_settings(also=ProcessSettings, panel="Processes")
+@takes_settings(also="processes", panel="Processes")
 def train(
     config: Config = None,
     *,

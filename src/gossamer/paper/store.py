@@ -17,9 +17,9 @@ from typing import Any
 from gossamer.algorithms import algorithm_class
 from gossamer.errors import UserError
 from gossamer.paper.cells import Cell, key_of_identity
-from gossamer.run.folder import to_json
 from gossamer.run.metric_rows import mean
 from gossamer.run.settings import is_stale
+from gossamer.run.strict_json import to_json
 from gossamer.state.checkpoint import tells_of_a_full_disk
 
 Record = dict[str, Any]

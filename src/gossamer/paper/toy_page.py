@@ -15,7 +15,7 @@ from gossamer.paper.make_run import Stopped
 from gossamer.paper.paper_result import PaperResult, markdown_table, wrapped
 from gossamer.paper.toy import APART, CLUSTERS, PRINTED_LR, STEPS, Row, run_toy
 from gossamer.paper.toy_figures import FORM, write_toy_figures
-from gossamer.run.folder import to_json
+from gossamer.run.strict_json import to_json
 from gossamer.state.checkpoint import write_text
 
 PICTURES = "toy"  # their folder

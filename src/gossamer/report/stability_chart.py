@@ -8,7 +8,7 @@ from gossamer.network import Network
 from gossamer.report.style import COLOURS, DPI, GREY, styled
 from gossamer.state.local import LocalOptimizer
 from gossamer.theory.linear import PLAIN, over_rates
-from gossamer.theory.spectrum import spectral_radius
+from gossamer.theory.reduced_past import spectral_radius
 from gossamer.theory.stability import Stability
 
 POINTS = 60

@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gossamer.run.folder import read_object, to_json
+from gossamer.run.folder import read_object
+from gossamer.run.strict_json import to_json
 from gossamer.state.checkpoint import Checkpoints, write_text
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -13,26 +12,9 @@ from gossamer.algorithms.plugins import is_file, load_plugins, split_plugins
 from gossamer.errors import UserError
 from gossamer.network import Network, PerLink, Scaled, Trace
 from gossamer.run.settings import Settings, make_settings, read_settings
+from gossamer.run.strict_json import finite, to_json
 from gossamer.shapes import Tensor
 from gossamer.state.checkpoint import Checkpoints, tells_of_a_full_disk, write_text
-
-
-def to_json(value: Any) -> str:
-    """Return one line of strict JSON. Non-finite numbers become null."""
-    try:
-        return json.dumps(value, allow_nan=False)
-    except ValueError:  # checking every number first takes ten times as long as writing them
-        return json.dumps(_finite(value))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -102,7 +84,7 @@ class RunFolder:
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json. It replaces the summary of an earlier part of the same run."""
-        write_text(self.path / "summary.json", json.dumps(_finite(dict(summary)), indent=2, ensure_ascii=False) + "\n")
+        write_text(self.path / "summary.json", json.dumps(finite(dict(summary)), indent=2, ensure_ascii=False) + "\n")
 
     def read_summary(self) -> dict[str, Any]:
         """Return the summary of an earlier part of the run; empty if it is missing or unreadable."""

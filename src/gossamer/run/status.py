@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.errors import UserError
-from gossamer.run.folder import read_object, to_json
+from gossamer.run.folder import read_object
+from gossamer.run.strict_json import to_json
 from gossamer.state.checkpoint import write_text
 
 STATUS_FILE = "status.json"

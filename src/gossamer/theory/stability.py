@@ -18,7 +18,7 @@ from gossamer.network import Network
 from gossamer.run.machine import one_thread
 from gossamer.state.local import LocalOptimizer
 from gossamer.theory.linear import PLAIN, linearise, over_rates
-from gossamer.theory.spectrum import spectral_radius
+from gossamer.theory.reduced_past import spectral_radius
 
 SLOW = 1e-4  # eta h at which the pace is measured
 RATES = tuple(2.0**power for power in range(-20, 5))  # times 1/h: the rates that are tried for the limits

@@ -19,10 +19,11 @@ from gossamer.algorithms.plugins import load_plugins
 from gossamer.engine.training import OnStep, Training
 from gossamer.errors import StabilityWarning, UserError
 from gossamer.network import Network
-from gossamer.run.folder import RunFolder, safe_name, to_json
+from gossamer.run.folder import RunFolder, safe_name
 from gossamer.run.merge_settings import merge_settings
 from gossamer.run.metric_rows import LabelledRun, accuracy_curve, conditions, mean
 from gossamer.run.settings import SETTING_NAMES, Settings
+from gossamer.run.strict_json import to_json
 from gossamer.tasks import Task
 from gossamer.train.loggers import check_log, logged
 from gossamer.train.notebook_html import line, section, sparkline, table

@@ -18,8 +18,8 @@ from typing import Any
 from gossamer.algorithms import parse_algorithm
 from gossamer.engine.training import OnStep, Training
 from gossamer.errors import UserError
-from gossamer.run.folder import to_json
 from gossamer.run.settings import LARGEST_LR, Settings
+from gossamer.run.strict_json import to_json
 from gossamer.state.checkpoint import write_text
 from gossamer.train.compare import Entry
 from gossamer.train.rate_search import DIVERGED, Score, Search

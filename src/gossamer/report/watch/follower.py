@@ -12,8 +12,8 @@ from gossamer.report.read_runs import MetricsRow, RunRecord, is_row
 from gossamer.report.watch.run_state import Health, checked, live_view
 from gossamer.report.watch.watched_folder import explained, read_any, whole_row
 from gossamer.run.agent_folder import Tail
-from gossamer.run.folder import to_json
 from gossamer.run.status import read_status
+from gossamer.run.strict_json import to_json
 
 EVERY = 1.0  # seconds between two looks at the folder
 SHARE = 1 / 200  # of one core may go into making models; expensive models are made less often, but at least …

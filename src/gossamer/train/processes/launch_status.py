@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gossamer.run.folder import to_json
 from gossamer.run.metric_rows import mean
 from gossamer.run.status import ALIVE, DEAD, DONE, REJOINED, RUNNING, StatusFile
+from gossamer.run.strict_json import to_json
 from gossamer.runtime.launch.job import LaunchJob, LaunchReport, Watcher
 from gossamer.train.processes.merged_rows import age_matrix
 

@@ -10,7 +10,7 @@ import gossamer as gm
 from gossamer.state.local import LocalOptimizer
 from gossamer.theory import stability
 from gossamer.theory.linear import LinearUpdate, linearise, over_rates
-from gossamer.theory.spectrum import ReducedPast, spectral_radius
+from gossamer.theory.reduced_past import ReducedPast, spectral_radius
 from predictions import RULES, random_network
 
 SEEDS = st.integers(0, 10_000)
