@@ -1,11 +1,13 @@
 """The machine of a run: its device, its arithmetic, and how it keeps memory."""
 
+import atexit
 import contextlib
 import ctypes
 import gc
 import os
 import platform
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from gossamer.run.settings import Settings
 # By default glibc maps every large block anew and unmaps it when it is freed. Each new page costs a page fault. A step
 # allocates a dozen [N, d] tensors: page faults took a third of its time on a CPU.
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # glibc's malloc.h: M_TRIM_THRESHOLD, M_MMAP_MAX
+_REPORTS_LEAKS = "triton"  # its bindings report what is not collected at exit
 _NEVER, _TRIM_DEFAULT, _MMAP_DEFAULT = 2**31 - 1, 128 * 1024, 65536
 
 
@@ -107,6 +110,11 @@ def free_memory(device: str) -> None:
     gc.collect()
     if torch.device(device).type == "cuda":
         torch.cuda.empty_cache()
+
+
+def exit_soon() -> None:
+    """At exit keep Python from searching all of torch for garbage, which takes most of a second."""
+    atexit.register(lambda: None if _REPORTS_LEAKS in sys.modules else gc.freeze())
 
 
 def is_alive(pid: int) -> bool:
