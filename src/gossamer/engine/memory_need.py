@@ -84,7 +84,8 @@ def _state_bytes(
     """
     numbers, agents = setup.num_agents * setup.module.size, setup.num_agents
     vector = numbers * setup.dtype.itemsize
-    step = step_memory(algorithm, network, setup.dtype, plain=plain)
+    on_cpu = torch.device(setup.device).type == "cpu"
+    step = step_memory(algorithm, network, setup.dtype, plain=plain, numbers=numbers if on_cpu else 0)
     kept = 1 + (agents + 1 + MODULES) / agents  # the models that train, those that are evaluated, and the modules
     kept += OTHER_VECTORS + (0 if plain else 1)
     late, in_rule = bool(names), numbers * step.working
