@@ -359,7 +359,7 @@ def test_a_lack_of_memory_is_told_in_a_line(command, monkeypatch, error, where):
     def fail(*_):
         raise error
 
-    monkeypatch.setattr("gossamer.cli.train.Training", fail)
+    monkeypatch.setattr("gossamer.cli.training_run.Training", fail)
     outcome = command("train", *SHORT)
     assert outcome.status == 2 and len(outcome.err.splitlines()) == 1
     assert where in outcome.err and "use a smaller model" in outcome.err
@@ -369,6 +369,6 @@ def test_other_errors_are_not_hidden(command, monkeypatch):
     def fail(*_):
         raise RuntimeError("a mistake of ours")
 
-    monkeypatch.setattr("gossamer.cli.train.Training", fail)
+    monkeypatch.setattr("gossamer.cli.training_run.Training", fail)
     with pytest.raises(RuntimeError, match="a mistake of ours"):
         main(["train", *map(str, SHORT)])

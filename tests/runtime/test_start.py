@@ -76,7 +76,9 @@ def test_the_algorithms_are_listed_without_torch(command):
     assert run_python(HEAVY + HELP % (command,) + "print(*loaded())") == []
 
 
-@pytest.mark.parametrize("command", ["network", "stability", "bounds", "report", "watch"])
+@pytest.mark.parametrize(
+    "command", ["train", "compare", "demo", "tune", "network", "stability", "bounds", "report", "watch"]
+)
 def test_the_help_of_a_command_imports_nothing_heavy(command):
     assert run_python(HEAVY + HELP % ([command, "--help"],) + "print(*loaded())") == []
 

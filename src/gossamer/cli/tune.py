@@ -3,23 +3,23 @@
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
 from rich.table import Table
 
-from gossamer.cli.compare import FAMILY, entries_of
+from gossamer.cli.compare import FAMILY
 from gossamer.cli.display import make_progress, print_json, print_table, step_callback
 from gossamer.cli.flags import Algorithms, Config, Json, takes_settings
 from gossamer.cli.interrupt import INTERRUPTED
-from gossamer.engine.training import OnStep, Training
 from gossamer.errors import StabilityWarning, UserError, read_number
-from gossamer.run.merge_settings import with_file
-from gossamer.train.compare import Entry
 from gossamer.train.rate_search import KINDS, RATES, Search
-from gossamer.train.tune import Notebook, key_of
-from gossamer.train.tune import tune as tune_one
+
+if TYPE_CHECKING:
+    from gossamer.engine.training import OnStep
+    from gossamer.train.compare import Entry
+    from gossamer.train.tune import Notebook
 
 DEFAULTS = {"validation": 0.2}  # rates are judged on data held out
 SHORTEST = 4  # delays: a shorter run does not show the effect of the delay
@@ -49,6 +49,10 @@ def tune(
 
     Example: gossamer tune --algorithms d-asgd,pc-asgd,dm-asgd --epochs 100 --out tuned.json
     """
+    from gossamer.cli.comparison_runs import entries_of  # imports torch, which --help does not need
+    from gossamer.run.merge_settings import with_file
+    from gossamer.train.tune import Notebook, key_of
+
     if seeds < 1:
         raise UserError(f"seeds must be 1 or more, got {seeds}")
     values = {**DEFAULTS, **with_file(config, given)}
@@ -75,21 +79,25 @@ def tune(
     print(f"{len(notebook.trials)} trials are in {out}; gossamer compare --tuned {out} uses the rates")
 
 
-def _shortest(entry: Entry) -> int:
+def _shortest(entry: "Entry") -> int:
     """Return the fewest epochs after which a run shows the effect of the delay."""
+    from gossamer.engine.training import Training
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StabilityWarning)
         training = Training(entry.settings)
     return -(-SHORTEST * training.network.delay.typical // training.steps_per_epoch) or 1
 
 
-def _run_with_bars(entries: list[Entry], search: Search, notebook: Notebook, seeds: list[int]) -> None:
+def _run_with_bars(entries: "list[Entry]", search: Search, notebook: "Notebook", seeds: list[int]) -> None:
+    from gossamer.train.tune import tune as tune_one
+
     with make_progress() as progress, warnings.catch_warnings():
         warnings.simplefilter("ignore", StabilityWarning)  # a rate that diverges is a result here
         whole = progress.add_task("algorithms", total=len(entries), note="")
         bar = progress.add_task("", note="")
 
-        def on_trial(label: str, lr: float, steps: int, seed: int) -> OnStep:
+        def on_trial(label: str, lr: float, steps: int, seed: int) -> "OnStep":
             progress.reset(bar, description=f"{label} lr {lr:g} seed {seed}", total=steps, note="")
             return step_callback(progress, bar)
 
