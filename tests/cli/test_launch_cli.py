@@ -201,7 +201,7 @@ def test_sigterm_ends_all_agents_and_the_book(folder, launched):
     Path(f"/dev/shm/gossamer-{run}-0").write_bytes(b"left by an agent")
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=60)
-    assert process.returncode == 130 and err == "gossamer: interrupted; the logs are in out\n"
+    assert process.returncode == 143 and err == "gossamer: interrupted; the logs are in out\n"
     document = json.loads(out)
     assert document["interrupted"] and [one["exit"] for one in document["agents"]] == [-signal.SIGINT] * 2
     assert not any(alive(pid) for pid in everyone) and find_processes(run=run) == shared_memory(run) == []

@@ -33,7 +33,7 @@ NOWHERE = "127.0.0.1:9"  # no address book: agents of these tests need none
 PATIENT = """
 from gossamer.cli.main import main
 from gossamer.runtime.launch import launcher
-launcher.POLITE, launcher.FINAL = 60.0, 120.0
+launcher.POLITE, launcher.FINAL = launcher.HURRIED = 60.0, 120.0
 main()
 """
 

@@ -8,6 +8,7 @@ import types
 from gossamer.errors import UserError
 
 INTERRUPTED = 130  # the exit status that a shell expects after Ctrl+C
+TERMINATED = 143  # … and after SIGTERM
 STOPPED = ("interrupted", "time limit")  # a run with one of these statuses was saved and can be resumed
 
 
@@ -21,6 +22,7 @@ class Interrupt:
         if time_limit is not None and not time_limit > 0:
             raise UserError(f"time limit must be more than 0 seconds, got {time_limit:g}; use for example 3600")
         self.requested = False
+        self.status = INTERRUPTED  # of a program that the first signal ends
         self._seconds = math.inf if time_limit is None else time_limit
 
     def __call__(self) -> str | None:
@@ -42,3 +44,4 @@ class Interrupt:
         if self.requested:
             raise KeyboardInterrupt
         self.requested = True
+        self.status = TERMINATED if number == signal.SIGTERM else INTERRUPTED

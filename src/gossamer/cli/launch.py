@@ -19,7 +19,7 @@ from gossamer.algorithms import algorithm, algorithm_names, parse_algorithm
 from gossamer.algorithms.options import describe_options, read_options
 from gossamer.cli.display import print_json
 from gossamer.cli.flags import Json, make_flag, with_flags
-from gossamer.cli.interrupt import INTERRUPTED, Interrupt
+from gossamer.cli.interrupt import TERMINATED, Interrupt
 from gossamer.cli.launch_view import LaunchView
 from gossamer.errors import UserError, read_whole
 from gossamer.network import network as make_network
@@ -30,7 +30,7 @@ from gossamer.runtime.book.keys import read_key, write_key
 from gossamer.runtime.compression import parse_codec
 from gossamer.runtime.environment import FIELDS, Run
 from gossamer.runtime.launch.job import LaunchJob, LaunchReport, torchrun_command
-from gossamer.runtime.launch.launcher import Launcher
+from gossamer.runtime.launch.launcher import HURRY, Launcher
 from gossamer.runtime.launch.ray_cluster import RayResources, run_on_ray
 from gossamer.runtime.schedulers import LOOPBACK, to_run_id
 from gossamer.runtime.transport.fault_spec import parse_faults
@@ -98,7 +98,7 @@ def launch(
     view = LaunchView(logs, made.job.run.agents, json=json)
     made.prepare(view.event)
     try:
-        report = _run(made, view, resources, torchrun=torchrun, preload=preload)
+        report, status = _run(made, view, resources, torchrun=torchrun, preload=preload)
         rows = 0 if record is None else merge_traces(made.job.folder, record)
     finally:
         made.clean()
@@ -106,7 +106,7 @@ def launch(
         print_json(_document(made, report, record))
     elif record is not None:
         print(f"{rows} ages are in {record}; gossamer train --delay trace:{record} replays them")
-    _end(made, report, quiet=json)
+    _end(made, report, status, quiet=json)
 
 
 def _resources(given: dict[str, Any], ray: bool, ranks: str | None) -> RayResources | None:
@@ -255,18 +255,23 @@ def _is_ours_to_serve(run: Run) -> bool:
 
 def _run(
     made: Launch, view: LaunchView, resources: RayResources | None, *, torchrun: bool, preload: bool
-) -> LaunchReport:
+) -> tuple[LaunchReport, int]:
+    """Run the agents; return the report, and the status to exit with if a signal has ended the run."""
     watcher = with_recorder(made.job, view)
     with Interrupt() as interrupt, view.shown():
+
+        def stop() -> str | None:
+            return HURRY if interrupt.status == TERMINATED else interrupt()
+
         if resources is not None:
-            report = run_on_ray(made.job, watcher, resources, interrupt)
+            report = run_on_ray(made.job, watcher, resources, stop)
         elif torchrun:
-            report = Launcher(made.job, watcher, command=torchrun_command, restarts=0).run(interrupt)
+            report = Launcher(made.job, watcher, command=torchrun_command, restarts=0).run(stop)
         else:
-            report = Launcher(made.job, watcher, preload=preload).run(interrupt)
+            report = Launcher(made.job, watcher, preload=preload).run(stop)
     if isinstance(watcher, StatusRecorder):
         watcher.end(how_it_ended(report))
-    return report
+    return report, interrupt.status
 
 
 def _document(made: Launch, report: LaunchReport, record: Path | None) -> dict[str, Any]:
@@ -284,12 +289,12 @@ def _document(made: Launch, report: LaunchReport, record: Path | None) -> dict[s
     }
 
 
-def _end(made: Launch, report: LaunchReport, *, quiet: bool) -> None:
+def _end(made: Launch, report: LaunchReport, status: int, *, quiet: bool) -> None:
     """Print one line about the outcome, and exit with its status."""
     folder, count = made.job.folder, len(report.outcomes)
     if report.interrupted:
         print(f"gossamer: interrupted; the logs are in {folder}", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED)
+        raise typer.Exit(status)
     if report.hopeless:
         print(f"gossamer: {report.hopeless}", file=sys.stderr)
         raise typer.Exit(1)

@@ -242,6 +242,18 @@ wait_for_ever()
     assert not any(alive(pid) for pid in pids(tmp_path, 2))
 
 
+def test_agents_are_pressed_at_once_where_the_launcher_is_to_end_soon(tmp_path, monkeypatch):
+    monkeypatch.setattr(launcher, "POLITE", 60.0)
+    monkeypatch.setattr(launcher, "FINAL", 120.0)
+    monkeypatch.setattr(launcher, "HURRIED", (0.2, 60.0))
+    body = "signal.signal(signal.SIGINT, signal.SIG_IGN)\nwait_for_ever()"
+    ready = stop_when_ready(tmp_path, 1)
+    begun = time.monotonic()
+    report = Launcher(make_job(tmp_path, body, 1)).run(lambda: ready() and launcher.HURRY)
+    assert report.interrupted and [o.exit for o in report.outcomes] == [-signal.SIGTERM]
+    assert time.monotonic() - begun < 60
+
+
 def test_shared_memory_is_removed_unless_others_of_the_run_still_use_it(tmp_path):
     job = make_job(tmp_path, "wait_for_ever()", 2, ranks=(0,))
     name = tmp_path / "ours"

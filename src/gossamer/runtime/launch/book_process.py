@@ -1,5 +1,6 @@
 """The launcher's side of the address book: the process that serves it, and the statuses that agents post in it."""
 
+import contextlib
 import os
 import selectors
 import signal
@@ -93,14 +94,9 @@ class BookProcess:
         if self._process is None:
             return
         if self._process.poll() is None:
-            send_signal(self._process.pid, signal.SIGTERM)
-        for number in (signal.SIGKILL, None):
-            try:
+            send_signal(self._process.pid, signal.SIGKILL)  # it has nothing to save, and Python takes long to exit
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(timeout=2.0)
-                break
-            except subprocess.TimeoutExpired:
-                if number is not None:
-                    send_signal(self._process.pid, number)
         self._process = None
 
     def _spawn(self, out: int | None) -> None:

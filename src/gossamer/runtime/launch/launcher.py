@@ -19,6 +19,8 @@ from gossamer.runtime.transport.shared_memory import remove_leftovers, remove_or
 TICK = 0.05  # seconds between two looks at the agents
 TABLE = 0.5  # … and at their statuses
 POLITE, FINAL = 5.0, 10.0  # seconds after SIGINT at which SIGTERM and SIGKILL follow
+HURRIED = 1.0, 2.0  # the same where the launcher itself is to end soon
+HURRY = "terminated"  # the reason to stop that says so
 SILENCE = 30.0  # seconds of silence after which the book is no longer served for agents elsewhere
 
 
@@ -65,13 +67,13 @@ class Launcher:
         try:
             self._start(stop)
             while not (self._agents and all(agent.over for agent in self._agents)) and not report.hopeless:
-                if stop():
+                if why := stop():
                     report.interrupted = True
-                    self._end_agents()
+                    self._end_agents(*(HURRIED if why == HURRY else (POLITE, FINAL)))
                     break
                 report.hopeless = self._look()
                 time.sleep(TICK)
-            if self._statuses is not None:
+            if self._statuses is not None and stop() != HURRY:
                 self._statuses.settle(agent.rank for agent in self._agents if agent.exit == 0)
             self._serve_others(stop)
         finally:
@@ -185,17 +187,17 @@ class Launcher:
         words = last_words(first.log)
         return f"every agent {describe_exit(first.exit)} at its start ({words}); see {first.log}"
 
-    def _end_agents(self) -> None:
+    def _end_agents(self, polite: float, final: float) -> None:
         """Ask all agents to end, more firmly with time."""
         begun = time.monotonic()
-        pressed = [(0.0, signal.SIGINT), (POLITE, signal.SIGTERM)]
+        pressed = [(0.0, signal.SIGINT), (polite, signal.SIGTERM)]
         while [agent for agent in self._agents if not agent.ended()]:
             elapsed = time.monotonic() - begun
             if pressed and elapsed >= pressed[0][0]:
                 _, number = pressed.pop(0)
                 for agent in self._agents:
                     agent.signal(number)
-            if elapsed >= FINAL:
+            if elapsed >= final:
                 return  # the rest is done by force
             self._pass_on_output()
             time.sleep(TICK)
