@@ -24,6 +24,7 @@ from gossamer.cli.launch_view import LaunchView
 from gossamer.errors import UserError, read_whole
 from gossamer.network import network as make_network
 from gossamer.run.folder import safe_name, unused_folder
+from gossamer.run.machine import exit_soon
 from gossamer.runtime.age_trace import merge_traces
 from gossamer.runtime.book.addresses import is_loopback, split_endpoint
 from gossamer.runtime.book.keys import read_key, write_key
@@ -106,6 +107,7 @@ def launch(
         print_json(_document(made, report, record))
     elif record is not None:
         print(f"{rows} ages are in {record}; gossamer train --delay trace:{record} replays them")
+    exit_soon()
     _end(made, report, status, quiet=json)
 
 

@@ -1,7 +1,5 @@
 """The entry point: the list of commands. Here alone, errors become one line on standard error."""
 
-import atexit
-import gc
 import io
 import sys
 import warnings
@@ -32,10 +30,6 @@ COMMANDS = {
     "watch": "Follow a run on a live page.",
     "launch": "Run your training script as many agents, one process each.",
 }
-
-
-# Python searches all of torch for garbage before it exits, which takes most of a second. Registered first, called last.
-atexit.register(gc.freeze)
 
 
 class _Commands(TyperGroup):

@@ -1,11 +1,13 @@
 """The machine of a run: its device, its arithmetic, and how it keeps memory."""
 
+import atexit
 import contextlib
 import ctypes
 import gc
 import os
 import platform
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from gossamer.run.settings import Settings
 # fifths of what is in use, so it is not kept where memory is scarce.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4  # glibc's malloc.h: M_TRIM_THRESHOLD, ...
 _NEVER, _TRIM_DEFAULT, _MMAP_DEFAULT, _LARGE = 2**31 - 1, 128 * 1024, 65536, 2**20
+_REPORTS_LEAKS = "triton"  # its bindings report what is not collected at exit
 
 
 @contextlib.contextmanager
@@ -116,6 +119,11 @@ def free_memory(device: str) -> None:
     gc.collect()
     if torch.device(device).type == "cuda":
         torch.cuda.empty_cache()
+
+
+def exit_soon() -> None:
+    """At exit keep Python from searching all of torch for garbage, which takes most of a second."""
+    atexit.register(lambda: None if _REPORTS_LEAKS in sys.modules else gc.freeze())
 
 
 def is_alive(pid: int) -> bool:
