@@ -12,11 +12,12 @@ from gossamer.engine.execution.base import Setup
 from gossamer.engine.mailbox import planned_rings
 from gossamer.engine.step_memory import step_memory
 from gossamer.errors import UserError
+from gossamer.fused import is_fused
 from gossamer.network import Fixed, Network
 from gossamer.shapes import Tensor
 
 ON_THE_WAY = 1.25  # factor on what autograd keeps for the backward pass, for the temporary tensors of layers
-GRADIENT_VECTORS = 3  # of [N, d] in a backward pass: the gradients by layer, the whole, and a temporary tensor
+GRADIENT_VECTORS = 1.5  # of [N, d] in a backward pass: the gradient, and temporary tensors of a layer
 OTHER_VECTORS = 0.5  # measured on a CPU, for models of 2e5 to 1e6 parameters
 HOLES = 1.5  # the most that kept memory took, over what is in use: 1.39
 MODULES = 3  # copies of one agent's model
@@ -65,7 +66,7 @@ def estimate(setup: Setup, algorithm: Algorithm, network: Network, *, batch: int
     kept = [part_bytes(algorithm, name, size, itemsize if name in algorithm.numbers else rounded) for name in names]
     examples = (setup.task.train, setup.task.test)
     return Memory(
-        states=_state_bytes(setup, algorithm, network, names, plain=plain, kept_as_sent=history == "state"),
+        states=_state_bytes(setup, algorithm, network, names, plain=plain),
         histories=depth * setup.num_agents * sum(kept),
         activations=setup.num_agents * batch * _activation_bytes(setup),
         batches=setup.num_agents * batch * _example_bytes(setup),
@@ -75,28 +76,22 @@ def estimate(setup: Setup, algorithm: Algorithm, network: Network, *, batch: int
     )
 
 
-def _state_bytes(
-    setup: Setup, algorithm: Algorithm, network: Network, names: tuple[str, ...], *, plain: bool, kept_as_sent: bool
-) -> int:
-    """Return the bytes of a step at its dearest moment, but for the histories: in the backward pass or in the rule.
-
-    Messages that are kept as they were sent are in the histories already.
-    """
+def _state_bytes(setup: Setup, algorithm: Algorithm, network: Network, names: tuple[str, ...], *, plain: bool) -> int:
+    """Return the bytes of a step at its dearest moment, but for the histories: in the backward pass or in the rule."""
     numbers, agents = setup.num_agents * setup.module.size, setup.num_agents
     vector = numbers * setup.dtype.itemsize
-    on_cpu = torch.device(setup.device).type == "cpu"
-    step = step_memory(algorithm, network, setup.dtype, plain=plain, numbers=numbers if on_cpu else 0)
+    step = step_memory(algorithm, network, setup.dtype, plain=plain)
     kept = 1 + (agents + 1 + MODULES) / agents  # the models that train, those that are evaluated, and the modules
     kept += OTHER_VECTORS + (0 if plain else 1)
-    late, in_rule = bool(names), numbers * step.working
-    ages = _ages_at_once(network) if late else 0
-    if late and algorithm.past is Past.WINDOW:
+    own = _rule_bytes(algorithm, network, setup) - numbers * step.shared
+    window = bool(names) and algorithm.past is Past.WINDOW
+    in_rule = numbers * step.working
+    if is_fused(numbers, setup.dtype, setup.device):  # g, the next x, and what is kept: no temporary tensors
+        in_rule = min(in_rule, (2 + window) * vector + own)
+    if window:
         kept += 1
-        in_rule += (ages - 1) * vector  # a sum for each age
-    if late and not kept_as_sent:
-        in_rule += len(names) * (1 + ages) * vector  # what is sent, and what is read back
-    own = _rule_bytes(algorithm, network, setup) - (numbers * step.shared if kept_as_sent else 0)
-    in_rule += 0 if kept_as_sent and "x" in names else vector
+        in_rule += (_ages_at_once(network) - 1) * vector  # a sum for each age
+    in_rule += 0 if "x" in names else vector
     return int(kept * vector + own + max((1 + GRADIENT_VECTORS) * vector, in_rule))
 
 

@@ -141,7 +141,7 @@ class Simulation:
         history: str = "state",
         statistics: Statistics | None = None,
         share: Float[Tensor, " n"] | None = None,
-        fused: int | bool = True,
+        fused: bool = True,
     ) -> None:
         self.algorithm, self.source, self.lr, self.seed = algorithm, source, lr, seed
         self.local = local or LocalOptimizer()
@@ -156,8 +156,7 @@ class Simulation:
         share = torch.ones(len(x0)) if share is None else share
         self.place = Place(network, torch.arange(len(x0), device=x0.device), share.to(x0))
         self.state = algorithm.start(self.x, self.place)
-        # A number is the size of the run that this one stands for.
-        self.recorder = make_recorder(self.x, numbers=None if fused is True else fused) if fused else None
+        self.recorder = make_recorder(self.x) if fused else None
         self._defer = self.recorder.defer if self.recorder is not None else lambda rows: rows
         self.mailbox = Mailbox(
             algorithm, network, self.x, seed, plain=self.local.plain, history=history, defer=self._defer

@@ -55,26 +55,24 @@ class _Live(TorchDispatchMode):
         return result
 
 
-def step_memory(algorithm: Algorithm, of: Network, dtype: torch.dtype, *, plain: bool, numbers: int = 0) -> StepMemory:
+def step_memory(algorithm: Algorithm, of: Network, dtype: torch.dtype, *, plain: bool) -> StepMemory:
     """Run the rule on four agents, whose late messages have one age, and return what its dearest step needs.
-
-    `numbers` is the size of the states of the run: large ones are computed in one pass (fused/).
 
     A rule that was made for one network or one model may fail on the small ones; then return a guess.
     """
     try:
-        return _measured(algorithm, of, dtype, plain=plain, numbers=numbers)
+        return _measured(algorithm, of, dtype, plain=plain)
     except (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, UserError, ValueError):
         return StepMemory(GUESS * dtype.itemsize, 0.0)
 
 
-def _measured(algorithm: Algorithm, of: Network, dtype: torch.dtype, *, plain: bool, numbers: int) -> StepMemory:
+def _measured(algorithm: Algorithm, of: Network, dtype: torch.dtype, *, plain: bool) -> StepMemory:
     late = algorithm.hears_late and not algorithm.waits and (of.delay.largest > of.reliable_delay or of.loss > 0)
     net = network(AGENTS, DELAY if late else 0)
     source = FunctionSource(lambda x, t: x, lambda x, t: x[:, 0])
     start = torch.ones(net.num_agents, SIZE, dtype=dtype)
     local = LocalOptimizer(momentum=0.0 if plain else 0.9)
-    run = Simulation(algorithm, net, source, start, lr=lambda t: 1e-3, local=local, fused=numbers)
+    run = Simulation(algorithm, net, source, start, lr=lambda t: 1e-3, local=local)
     working = shared = 0.0
     for t in range(min(MOST_STEPS, max(STEPS, 2 * algorithm.period + DELAY + 1))):
         with _Live() as live:
