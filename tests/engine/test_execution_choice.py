@@ -76,6 +76,21 @@ def test_every_model_of_ones_own_is_measured_even_where_one_before_it_was(monkey
     assert len(measured) == 8
 
 
+def test_of_many_agents_some_are_measured_and_the_seconds_are_in_proportion(monkeypatch):
+    measured = []
+
+    def measure(execution, inputs, targets):
+        measured.append((execution.setup.num_agents, len(inputs), len(targets)))
+        return 1.0
+
+    monkeypatch.setattr(choice, "_seconds", measure)
+    monkeypatch.setattr(choice, "MOST_AGENTS", 2)
+    task = make_task(with_norm)
+    name, seconds = choose_execution(make_setup(task), *examples(task, 0))
+    assert N > 2 and set(measured) == {(2, 2, 2)}
+    assert name == "stacked" and seconds == dict.fromkeys(EXECUTIONS, N / 2)
+
+
 def test_an_execution_that_is_named_is_taken_without_a_measurement(no_choice_yet):
     for name in EXECUTIONS:
         run = Training(make_settings({**small, "execution": name}), task=make_task(with_norm))

@@ -17,6 +17,7 @@ EXECUTIONS: dict[str, type[Execution]] = {
 }
 MARGIN = 1.2  # another execution must be this much faster than stacked, so that noise does not decide a near tie
 FEW = 16  # examples per agent of the first measurement
+MOST_AGENTS = 256  # in a measurement: the seconds of more are in proportion
 LONGEST = 0.3  # seconds; where a gradient on the whole batch would take longer, the few examples decide
 TRIES, BUDGET = 3, 1.0  # rounds of a measurement, and seconds after which there is no further one
 
@@ -31,6 +32,9 @@ def choose_execution(setup: Setup, inputs: Tensor, targets: Tensor) -> tuple[str
 
     They take turns, on the whole batch if that is quick. An execution that cannot run the model is left out.
     """
+    times = max(1.0, setup.num_agents / MOST_AGENTS)
+    setup = replace(setup, num_agents=min(setup.num_agents, MOST_AGENTS))
+    inputs, targets = inputs[: setup.num_agents], targets[: setup.num_agents]
     few = inputs[:, :FEW], targets[:, :FEW]
     executions: dict[str, Execution] = {}
     failures = []
@@ -46,6 +50,7 @@ def choose_execution(setup: Setup, inputs: Tensor, targets: Tensor) -> tuple[str
     seconds = _race(executions, *few)
     if min(seconds.values()) * inputs.shape[1] / few[0].shape[1] <= LONGEST:
         seconds = _race(executions, inputs, targets)
+    seconds = {name: times * value for name, value in seconds.items()}
     handicap = {name: value * (1 if name == "stacked" else MARGIN) for name, value in seconds.items()}
     return min(handicap, key=handicap.__getitem__), seconds
 
