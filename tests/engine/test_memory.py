@@ -1,6 +1,8 @@
 """What a run will need: exact for histories, close for activations, and a refusal with the remedy that suffices."""
 
 import dataclasses
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from gossamer.engine import Training
 from gossamer.engine.execution import make_execution
 from gossamer.engine.execution.base import Setup
 from gossamer.engine.memory_need import Memory, check_fits, estimate, free_bytes, in_words
+from gossamer.engine.step_memory import step_memory
 from gossamer.errors import UserError
 from gossamer.nn import make_model
 from gossamer.run.settings import make_settings
@@ -125,10 +128,65 @@ def test_states_and_data_are_counted():
     small, twice = estimated(make_task()), estimated(make_task(), num_agents=2 * N)
     state = N * 21 * 4
     assert small.states >= 5 * state  # x, its copy, g, the next x and the model's at least
-    assert twice.states == 2 * small.states and twice.histories == 2 * small.histories
+    assert 1.7 * small.states < twice.states < 2 * small.states  # the agents share some copies of the model
+    assert twice.histories == 2 * small.histories
     assert small.data == 80 * 6 * 4 + 80 * 8 == twice.data
-    assert estimated(make_task(), dtype=torch.float64).states == 2 * small.states
+    assert estimated(make_task(), dtype=torch.float64).states == pytest.approx(2 * small.states, rel=0.05)
     assert small.on_device == small.states + small.histories + small.activations + small.data + small.batches
+
+
+def test_a_step_needs_what_its_rule_makes_and_keeps():
+    """By hand, for the vectors of a step with the late messages of one age, in numbers of four bytes a parameter."""
+    net = gm.network("clusters:2,2", 5)
+    vectors = {
+        "d-asgd": 2,  # g, the next x
+        "pc-asgd": 5,  # g is kept, as a message; the next x, two sums over the neighbours, h, the next drift
+        "sdm-asgd": 6,  # g, the next x, two paths, two temporary ones for the deviation
+    }
+    for name, expected in vectors.items():
+        found = step_memory(gm.algorithm(name), net, torch.float32, plain=True)
+        assert found.working / 4 == pytest.approx(expected, abs=0.2) and found.shared == 0
+    # A rule that only fits its own model: a guess.
+    picky = dataclasses.make_dataclass("Picky", [], bases=(type(gm.algorithm("d-asgd")),), frozen=True, kw_only=True)
+    picky.start = lambda self, x, place: {"layer": x.view(N, 7, 3)}
+    assert step_memory(picky(), net, torch.float32, plain=True).working == 5 * 4
+    # The total of all pushes is the newest message and a state: 8 bytes. The other states are y and the total heard.
+    assert step_memory(gm.algorithm("sgp"), net, torch.float32, plain=True).shared == pytest.approx(8, abs=0.1)
+
+
+MEASURED = """
+import resource, torch, gossamer as gm
+from gossamer.engine import Training
+from gossamer.nn import make_model
+from gossamer.run.machine import arithmetic
+from gossamer.run.settings import make_settings
+
+def run(width):
+    x, y = torch.rand(160, 64), torch.randint(0, 10, (160,))
+    examples = gm.Examples(x, y)
+    task = gm.Task("toy", lambda: make_model(f"mlp:{width},{width}", 64, 10), examples, examples)
+    values = {"network": "clusters:2,2", "delay": "20", "algorithm": "pc-asgd", "batch": 1, "lr": 1e-5}
+    training = Training(make_settings({**values, "execution": "stacked", "threads": 1, "epochs": 2}), task=task)
+    with arithmetic(training.settings, plenty=False):
+        for _ in range(25):
+            training.simulation.step()
+    return training
+
+run(300)  # loads all code, that of the fused rules too
+with open("/proc/self/statm") as file:
+    before = int(file.read().split()[1]) * resource.getpagesize()
+training = run(450)
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before
+print(peak, training.memory.on_device, training.simulation.x.numel())
+"""
+
+
+def test_the_estimate_is_what_a_process_takes_within_a_tenth():
+    """PC-ASGD at delay 20: 200 MB, nearly all of it in histories and in the vectors of a step."""
+    done = subprocess.run([sys.executable, "-c", MEASURED], capture_output=True, text=True, check=True)
+    peak, estimate, numbers = map(int, done.stdout.split())
+    assert numbers == 4 * 236710
+    assert estimate == pytest.approx(peak, rel=0.1)
 
 
 # Activations.

@@ -10,12 +10,17 @@ from gossamer.algorithms.message_parts import part_bytes
 from gossamer.data import BLOCK
 from gossamer.engine.execution.base import Setup
 from gossamer.engine.mailbox import planned_rings
+from gossamer.engine.step_memory import step_memory
 from gossamer.errors import UserError
-from gossamer.network import Network
+from gossamer.fused import is_fused
+from gossamer.network import Fixed, Network
 from gossamer.shapes import Tensor
 
 ON_THE_WAY = 1.25  # factor on what autograd keeps for the backward pass, for the temporary tensors of layers
-WORKING_COPIES = 8  # of [N, d]: x, its copy in the model, g, v, momentum, the next x, and temporary tensors
+GRADIENT_VECTORS = 1.5  # of [N, d] in a backward pass: the gradient, and temporary tensors of a layer
+OTHER_VECTORS = 0.5  # measured on a CPU, for models of 2e5 to 1e6 parameters
+HOLES = 1.5  # the most that kept memory took, over what is in use: 1.39
+MODULES = 3  # copies of one agent's model
 
 
 @dataclass(frozen=True)
@@ -56,14 +61,12 @@ def in_words(count: int | float) -> str:
 def estimate(setup: Setup, algorithm: Algorithm, network: Network, *, batch: int, plain: bool, history: str) -> Memory:
     """Estimate the memory of a run: states and histories exactly, activations from one small forward pass."""
     size, itemsize = setup.module.size, setup.dtype.itemsize
-    state = setup.num_agents * size * itemsize
     names, depth = planned_rings(algorithm, network, plain=plain)
-    copies = WORKING_COPIES + (algorithm.past is Past.WINDOW)
     rounded = 2 if history == "bf16" else itemsize
     kept = [part_bytes(algorithm, name, size, itemsize if name in algorithm.numbers else rounded) for name in names]
     examples = (setup.task.train, setup.task.test)
     return Memory(
-        states=copies * state + _rule_bytes(algorithm, network, setup),
+        states=_state_bytes(setup, algorithm, network, names, plain=plain),
         histories=depth * setup.num_agents * sum(kept),
         activations=setup.num_agents * batch * _activation_bytes(setup),
         batches=setup.num_agents * batch * _example_bytes(setup),
@@ -71,6 +74,32 @@ def estimate(setup: Setup, algorithm: Algorithm, network: Network, *, batch: int
         histories_on_host=history == "host" and setup.device != "cpu",
         histories_in_bf16=history == "bf16",
     )
+
+
+def _state_bytes(setup: Setup, algorithm: Algorithm, network: Network, names: tuple[str, ...], *, plain: bool) -> int:
+    """Return the bytes of a step at its dearest moment, but for the histories: in the backward pass or in the rule."""
+    numbers, agents = setup.num_agents * setup.module.size, setup.num_agents
+    vector = numbers * setup.dtype.itemsize
+    step = step_memory(algorithm, network, setup.dtype, plain=plain)
+    kept = 1 + (agents + 1 + MODULES) / agents  # the models that train, those that are evaluated, and the modules
+    kept += OTHER_VECTORS + (0 if plain else 1)
+    own = _rule_bytes(algorithm, network, setup) - numbers * step.shared
+    window = bool(names) and algorithm.past is Past.WINDOW
+    in_rule = numbers * step.working
+    if is_fused(numbers, setup.dtype, setup.device):  # g, the next x, and what is kept: no temporary tensors
+        in_rule = min(in_rule, (2 + window) * vector + own)
+    if window:
+        kept += 1
+        in_rule += (_ages_at_once(network) - 1) * vector  # a sum for each age
+    in_rule += 0 if "x" in names else vector
+    return int(kept * vector + own + max((1 + GRADIENT_VECTORS) * vector, in_rule))
+
+
+def _ages_at_once(network: Network) -> int:
+    """Return how many ages the late messages of one step can have."""
+    if isinstance(network.delay, Fixed) and not network.loss:
+        return 1
+    return max(1, min(network.delay.largest, int(network.late_values.sum())))
 
 
 def _rule_bytes(algorithm: Algorithm, network: Network, setup: Setup) -> int:
@@ -130,6 +159,12 @@ def check_fits(memory: Memory, device: str) -> None:
     else:
         remedy = "use fewer agents, a smaller --delay or a smaller --model"
     raise UserError(f"this run needs {memory}, but {device} has {in_words(free)} free; {remedy}")
+
+
+def has_plenty(memory: Memory, device: str) -> bool:
+    """Whether freed memory may be kept for reuse, which takes up to HOLES times as much."""
+    free = free_bytes(device)
+    return free is None or HOLES * memory.on_device <= free
 
 
 def free_bytes(device: str) -> int | None:

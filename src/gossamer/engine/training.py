@@ -13,7 +13,7 @@ import torch
 
 from gossamer.algorithms import Algorithm
 from gossamer.engine.assembly import assemble
-from gossamer.engine.memory_need import peak_bytes
+from gossamer.engine.memory_need import has_plenty, peak_bytes
 from gossamer.engine.metrics import Tally, TrainingStopped
 from gossamer.engine.simulation import NonFinite, StepReport
 from gossamer.errors import UserError
@@ -59,6 +59,7 @@ class Training:
         parts = assemble(plan)
         self.simulation, self.evaluate, self.settings = parts.simulation, parts.evaluate, parts.settings
         self.memory, self.notes = parts.memory, parts.notes
+        self._plenty = has_plenty(self.memory, self.settings.device)
         self.plan = plan = dataclasses.replace(plan, settings=parts.settings)
         self.task, self.network, self.algorithm = plan.task, plan.network, plan.algorithm
         self.steps_per_epoch, self.steps = plan.steps_per_epoch, plan.steps
@@ -86,7 +87,7 @@ class Training:
 
         `first_row=False` skips the evaluation before the first step.
         """
-        with arithmetic(self.settings):
+        with arithmetic(self.settings, plenty=self._plenty):
             return self._run(folder, on_step, stop, first_row=first_row)
 
     def _run(self, folder: RunFolder | None, on_step: OnStep | None, stop: Stop | None, *, first_row: bool) -> Trained:

@@ -15,12 +15,17 @@ SMALLEST = 2**18  # numbers; below, torch is as fast, and nothing need be compil
 
 def make_recorder(x: Float[Tensor, "n d"]) -> "Recorder | None":
     """Return a recorder for rules on rows such as x; None where torch itself is as fast, or numba is missing."""
-    fits = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and x.numel() >= SMALLEST
-    if not fits or importlib.util.find_spec("numba") is None:
+    if not is_fused(x.numel(), x.dtype, x.device.type):
         return None
     from gossamer.fused import operations  # loads numba, in most of a second
 
     return operations.Recorder(*x.shape)
+
+
+def is_fused(numbers: int, dtype: torch.dtype, device: str) -> bool:
+    """Say whether rules on so many numbers are fused."""
+    fits = device == "cpu" and dtype in (torch.float32, torch.float64) and numbers >= SMALLEST
+    return fits and importlib.util.find_spec("numba") is not None
 
 
 def passing(rows: Shaped[Tensor, "..."]) -> Shaped[Tensor, "..."]:

@@ -15,20 +15,26 @@ from gossamer.errors import UserError
 from gossamer.run.settings import Settings
 
 # By default glibc maps every large block anew and unmaps it when it is freed. Each new page costs a page fault. A step
-# allocates a dozen [N, d] tensors: page faults took a third of its time on a CPU.
-_TRIM_THRESHOLD, _MMAP_MAX = -1, -4  # glibc's malloc.h: M_TRIM_THRESHOLD, M_MMAP_MAX
-_NEVER, _TRIM_DEFAULT, _MMAP_DEFAULT = 2**31 - 1, 128 * 1024, 65536
+# allocates a dozen [N, d] tensors: page faults took a third of its time on a CPU. Kept memory has holes, up to two
+# fifths of what is in use, so it is not kept where memory is scarce.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4  # glibc's malloc.h: M_TRIM_THRESHOLD, ...
+_NEVER, _TRIM_DEFAULT, _MMAP_DEFAULT, _LARGE = 2**31 - 1, 128 * 1024, 65536, 2**20
 
 
 @contextlib.contextmanager
-def kept_memory() -> Iterator[None]:
-    """Within the context, keep freed memory for reuse; at the end return it. Without glibc, do nothing."""
+def kept_memory(*, plenty: bool = True) -> Iterator[None]:
+    """Within the context, keep freed memory for reuse, or return it at once where there is no plenty.
+
+    At the end return it. Without glibc, do nothing.
+    """
     if platform.libc_ver()[0] != "glibc":
         yield
         return
     libc = ctypes.CDLL(None)
-    libc.mallopt(_MMAP_MAX, 0)
-    libc.mallopt(_TRIM_THRESHOLD, _NEVER)
+    libc.mallopt(_MMAP_MAX, 0 if plenty else _MMAP_DEFAULT)
+    libc.mallopt(_TRIM_THRESHOLD, _NEVER if plenty else _TRIM_DEFAULT)
+    if not plenty:
+        libc.mallopt(_MMAP_THRESHOLD, _LARGE)
     try:
         yield
     finally:
@@ -49,8 +55,11 @@ def one_thread() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def arithmetic(settings: Settings) -> Iterator[None]:
-    """Within the context, use the settings' threads and precision: the results of a run depend on them."""
+def arithmetic(settings: Settings, *, plenty: bool = True) -> Iterator[None]:
+    """Within the context, use the settings' threads and precision: the results of a run depend on them.
+
+    `plenty` says whether there is memory to keep for reuse on a CPU.
+    """
     cudnn = torch.backends.cudnn
     threads, matmul = torch.get_num_threads(), torch.get_float32_matmul_precision()
     benchmark, deterministic = cudnn.benchmark, torch.are_deterministic_algorithms_enabled()
@@ -61,7 +70,7 @@ def arithmetic(settings: Settings) -> Iterator[None]:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS needs it in deterministic mode
         torch.use_deterministic_algorithms(True)
     try:
-        with kept_memory() if settings.device == "cpu" else contextlib.nullcontext():
+        with kept_memory(plenty=plenty) if settings.device == "cpu" else contextlib.nullcontext():
             yield
     except RuntimeError as error:
         if settings.deterministic and "deterministic" in str(error):

@@ -37,6 +37,10 @@ class Ring:
         assert held is not None
         return (held if columns is None else held[:, columns]).to(self.like, non_blocking=True)
 
+    def held(self) -> list[Tensor]:
+        """Return the values that are held."""
+        return [value for value in self._slots if value is not None]
+
     def _place(self, slot: int) -> Tensor:
         if slot not in self._places:
             on_host = self._where == "host"
@@ -112,7 +116,7 @@ class SlidingDrift(Drift):
     """
 
     REBUILD = 256
-    BLOCK = 2**18  # numbers that are summed at once
+    BLOCK = 2**16  # numbers that are summed at once
     KEPT = 4  # most sums to keep; each takes one [N, d]
 
     def __init__(self, ring: Ring, defer: Callable[[Tensor], Tensor] = _as_it_is) -> None:
