@@ -117,13 +117,22 @@ class Links:
         return self.shape == other.shape and self.device == other.device and torch.equal(self.places, other.places)
 
     def components(self) -> Int[Tensor, " n"]:
-        """Return the number of each agent's connected component."""
-        from scipy.sparse import coo_array  # slow to import
-        from scipy.sparse.csgraph import connected_components
+        """Return the number of each agent's connected component; links count both ways.
 
-        ends = (self.receivers.numpy(), self.senders.numpy())
-        _, number = connected_components(coo_array((np.ones(len(self)), ends), shape=self.shape), directed=False)
-        return torch.from_numpy(number.astype(np.int64))
+        Every agent takes the smallest number among its neighbours, then that agent's own, so that few rounds suffice.
+        """
+        ends = (self.receivers, self.senders)
+        number = torch.arange(self.shape[0])
+        while True:
+            least = number.clone()
+            for one, other in (ends, ends[::-1]):
+                least.scatter_reduce_(0, number[one], number[other], "amin")  # the root hears of its whole tree
+            least = torch.minimum(least, least[number])
+            while not torch.equal(least, least[least]):
+                least = least[least]
+            if torch.equal(least, number):
+                return torch.unique(number, return_inverse=True)[1]
+            number = least
 
     def at(self, matrix: Shaped[Tensor, "a n"]) -> Shaped[Tensor, " e"]:
         """Return the entries of a matrix at the links."""

@@ -22,7 +22,6 @@ from gossamer.run.settings import Settings
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -3, -4  # glibc's malloc.h: M_TRIM_THRESHOLD, ...
 _REPORTS_LEAKS = "triton"  # its bindings report what is not collected at exit
 _NEVER, _TRIM_DEFAULT, _MMAP_DEFAULT, _LARGE = 2**31 - 1, 128 * 1024, 65536, 2**20
-_REPORTS_LEAKS = "triton"  # its bindings report what is not collected at exit
 
 
 @contextlib.contextmanager

@@ -17,6 +17,7 @@ EXECUTIONS: dict[str, type[Execution]] = {
 }
 MARGIN = 1.2  # another execution must be this much faster than stacked, so that noise does not decide a near tie
 FEW = 16  # examples per agent of the first measurement
+MOST_AGENTS = 256  # in a measurement: the seconds of more are in proportion
 LONGEST = 0.3  # seconds; where a gradient on the whole batch would take longer, the few examples decide
 TRIES, BUDGET = 3, 1.0  # rounds of a measurement, and seconds after which there is no further one
 MOST_AGENTS = 256  # in a measurement: the seconds of more are in proportion
