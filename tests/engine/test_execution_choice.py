@@ -83,11 +83,11 @@ def test_of_many_agents_some_are_measured_and_the_seconds_are_in_proportion(monk
         measured.append((execution.setup.num_agents, len(inputs), len(targets)))
         return 1.0
 
-    monkeypatch.setattr(choice, "_measure", measure)
+    monkeypatch.setattr(choice, "_seconds", measure)
     monkeypatch.setattr(choice, "MOST_AGENTS", 2)
     task = make_task(with_norm)
     name, seconds = choose_execution(make_setup(task), *examples(task, 0))
-    assert N > 2 and measured == [(2, 2, 2)] * len(EXECUTIONS)
+    assert N > 2 and set(measured) == {(2, 2, 2)}
     assert name == "stacked" and seconds == dict.fromkeys(EXECUTIONS, N / 2)
 
 
