@@ -1,5 +1,6 @@
 """Lists of links, and matrices on them, against the dense matrices that they stand for."""
 
+import networkx as nx
 import pytest
 import torch
 from hypothesis import given, settings
@@ -182,3 +183,12 @@ def test_matrices_of_other_links_or_shapes_do_not_combine():
         w * torch.ones(3, 1)
     again = Links.from_mask(ring.mask)
     same(w + LinkMatrix(again, w.values), 2 * w.dense())
+
+
+@given(n=st.integers(1, 12), seed=st.integers(0, 999), share=st.floats(0, 0.4))
+@settings(deadline=None, max_examples=40)
+def test_components_are_those_of_the_graph(n, seed, share):
+    graph = nx.gnp_random_graph(n, share, seed=seed)
+    found = Links.from_pairs(n, list(graph.edges)).components().tolist()
+    parts = list(nx.connected_components(graph))
+    assert all(len({found[agent] for agent in part}) == 1 for part in parts) and len(set(found)) == len(parts)

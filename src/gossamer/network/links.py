@@ -131,7 +131,8 @@ class Links:
             while not torch.equal(least, least[least]):
                 least = least[least]
             if torch.equal(least, number):
-                return torch.unique(number, return_inverse=True)[1]
+                found: Tensor = torch.unique(number, return_inverse=True)[1]
+                return found
             number = least
 
     def at(self, matrix: Shaped[Tensor, "a n"]) -> Shaped[Tensor, " e"]:
