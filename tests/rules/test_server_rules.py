@@ -281,7 +281,7 @@ def test_wus_steps_within_a_delay_add_up_to_no_more_than_one(rule, world):
         counted = float(call.update.state["moved"][world.hub]) - before[call.own.t]
         since = 0.0
         for new, message in messages:
-            for k in torch.nonzero(new[world.hub])[:, 0].tolist():
+            for k in torch.nonzero(new.dense()[world.hub])[:, 0].tolist():
                 since = max(since, before[call.own.t] - float(message["moved"][k]))
         alone = 0.9 if rule == "wu" else 1.0
         assert counted <= alone + 1e-9 and (since <= 1 or counted < alone)

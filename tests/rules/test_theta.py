@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import gossamer as gm
 from gossamer.algorithms import algorithm_class, algorithm_names, describe_algorithms, parse_algorithm
-from gossamer.algorithms.theta import Bernoulli, ByAge, Linear, Piecewise, UniformTheta, parse_theta
+from gossamer.algorithms.theta import Bernoulli, ByAge, Hindsight, Linear, Piecewise, UniformTheta, parse_theta
 from worlds import algorithm_from
 
 steady = settings(deadline=None, max_examples=30)
@@ -33,7 +33,7 @@ def at(policy, t, u=None):
         ("pv", None),
         ("auto", ByAge()),
         ("auto:0.5", ByAge(0.5)),
-        ("kalman", ByAge(by_hindsight=True)),
+        ("kalman", ByAge(by_hindsight=Hindsight.GAIN)),
     ],
 )
 def test_theta_is_read_from_its_text(text, policy):
