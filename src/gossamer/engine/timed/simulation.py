@@ -8,13 +8,13 @@ simulator in steps; else once for each agent, as in the runtime.
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 
 from gossamer.algorithms import Algorithm, Noise, Own, Past, Place, Update
-from gossamer.algorithms.message_parts import aliases, part_bytes, parts_sent
+from gossamer.algorithms.message_parts import aliases, bytes_on_links, parts_sent
 from gossamer.engine.simulation import NonFinite, check_offers
+from gossamer.engine.timed.gradients import AtIterations, GradientsUnderWay, TimedSource
 from gossamer.engine.timed.inboxes import AtUpdate, Inboxes
 from gossamer.engine.timed.rows import Rows
 from gossamer.engine.timed.snapshots import PREFIX, Block, OwnPast, Snapshot
@@ -26,53 +26,6 @@ from gossamer.shapes import Float, Tensor
 from gossamer.state.local import LocalOptimizer
 from gossamer.testbed import Testbed
 from gossamer.testbed.time_unit import to_nanoseconds, to_seconds
-
-
-class TimedSource(Protocol):
-    """Computes gradients of some agents at once, each at its own iteration; a function of these alone."""
-
-    @property
-    def offers(self) -> frozenset[str]:
-        """The evaluations that it supports: of loss, gradient and fresh_gradient."""
-
-    def gradient(
-        self, x: Float[Tensor, "a d"], agents: Sequence[int], iterations: Sequence[int]
-    ) -> tuple[Float[Tensor, "a d"], Float[Tensor, " a"] | None]:
-        """Return the gradient of each agent on its batch of its iteration, and its loss if known."""
-
-    def gradient_elsewhere(
-        self, x: Float[Tensor, "a d"], agents: Sequence[int], iterations: Sequence[int]
-    ) -> Float[Tensor, "a d"]:
-        """Return the gradients on the same batches at another point, without side effects."""
-
-    def loss(self, x: Float[Tensor, "a d"], agents: Sequence[int], iterations: Sequence[int]) -> Float[Tensor, " a"]:
-        """Return the losses on the same batches."""
-
-    def fresh_gradient(
-        self, x: Float[Tensor, "a d"], agents: Sequence[int], iterations: Sequence[int]
-    ) -> Float[Tensor, "a d"]:
-        """Return the gradients on other batches."""
-
-
-@dataclass(frozen=True)
-class AtIterations:
-    """A source bound to some agents and their iterations: an `algorithms.base.Evaluate`."""
-
-    source: TimedSource
-    agents: Sequence[int]
-    iterations: Sequence[int]
-
-    def loss(self, x: Float[Tensor, "a d"]) -> Float[Tensor, " a"]:
-        """Return each agent's loss at x."""
-        return self.source.loss(real(x), self.agents, self.iterations)
-
-    def gradient(self, x: Float[Tensor, "a d"]) -> Float[Tensor, "a d"]:
-        """Return each agent's gradient at x."""
-        return self.source.gradient_elsewhere(real(x), self.agents, self.iterations)
-
-    def fresh_gradient(self, x: Float[Tensor, "a d"]) -> Float[Tensor, "a d"]:
-        """Return each agent's gradient at x on another batch."""
-        return self.source.fresh_gradient(real(x), self.agents, self.iterations)
 
 
 @dataclass(frozen=True)
@@ -131,18 +84,17 @@ class TimedSimulation:
         self._alias = aliases(plain=self.local.plain)
         self._prefix = Rows(x0.new_zeros(x0.shape, dtype=torch.float64), each) if self._keeps(Past.WINDOW) else None
         self.pasts = [OwnPast() for _ in range(count)] if not self._keeps(Past.NONE) else []
-        self.sizes = message_bytes(algorithm, network, x0, plain=self.local.plain)
+        sizes = bytes_on_links(algorithm, network, x0.shape[1], x0.element_size(), plain=self.local.plain)
         spared = network.spared_values.tolist()
         periods = [algorithm.period_inside if inside else algorithm.period for inside in spared]
         self.table = Timetable(
-            bed, network, seed, self.sizes, waits=algorithm.waits, forgets=not algorithm.totals, periods=periods
+            bed, network, seed, sizes, waits=algorithm.waits, forgets=not algorithm.totals, periods=periods
         )
         tolerance = bed.tolerance if not algorithm.waits else 0
         self.inboxes = Inboxes(algorithm, network, self.places, x0[:1], tolerance, self.local.plain)
         self.recorder = make_recorder(x0) if fused else None
         self._defer = self.recorder.defer if self.recorder is not None else lambda rows: rows
-        self._gradients: dict[int, tuple[int, Tensor, float | None]] = {}  # agent -> iteration, gradient, loss
-        self._computed: tuple[Tensor, Tensor | None] | None = None  # of all agents, at the same iteration
+        self.gradients = GradientsUnderWay(source, self.x, self.table)
         self._turns: dict[int, Turn] = {}
         self._losses: dict[int, float] = {}
 
@@ -169,7 +121,7 @@ class TimedSimulation:
         for agent, message in moment.adopted.items():
             self._adopt(agent, message.content)
         for agent in (*moment.returned, *moment.adopted):
-            self._gradients.pop(agent, None)
+            self.gradients.discard(agent)
             self.inboxes.lone.forget(agent)
         contents = self._end_iterations(moment)
         ready = self.table.publish(moment, contents)
@@ -197,56 +149,20 @@ class TimedSimulation:
         if not agents:
             return {}
         together = len(agents) == len(self._everyone) > 1 and len({iteration[agent] for agent in agents}) == 1
-        self._compute_gradients(agents, together=together)
+        self.gradients.compute(agents, together=together)
         if together:
-            g, loss = self._computed_of_all()
+            g, loss = self.gradients.take_all()
             self._check_losses(agents, loss)
             block = self._take_turn(None, self.place, self.x.whole(), g, iteration[0])
             return {agent: self._kept(agent, moment.time, Snapshot(block, agent)) for agent in agents}
         contents = {}
         for agent in agents:
-            k, g, lone_loss = self._gradients.pop(agent)
+            k, g, lone_loss = self.gradients.take(agent)
             if lone_loss is not None:
                 self._check_losses([agent], torch.tensor([lone_loss]))
             block = self._take_turn(agent, self.places[agent], self.x.part(agent), g, k)
             contents[agent] = self._kept(agent, moment.time, Snapshot(block, 0))
         return contents
-
-    def _compute_gradients(self, agents: Sequence[int], *, together: bool) -> None:
-        """Compute the missing gradients, with those of all other iterations under way."""
-        if self._computed is not None and not together:
-            self._split_computed()
-        known = self._gradients if self._computed is None else dict.fromkeys(self._everyone)
-        if all(agent in known for agent in agents):
-            return
-        iteration = self.table.iteration
-        wanted = [agent for agent in self.table.computing(agents) if agent not in known]
-        iterations = [iteration[agent] for agent in wanted]
-        g, loss = self.source.gradient(self.x.of(wanted), wanted, iterations)
-        if together and len(wanted) == len(self._everyone):
-            self._computed = g, loss
-            return
-        losses: list[float | None] = [None] * len(wanted) if loss is None else loss.tolist()
-        for place, (agent, k) in enumerate(zip(wanted, iterations, strict=True)):
-            row = g[place : place + 1]
-            self._gradients[agent] = k, row.clone() if len(g) > 1 else row, losses[place]
-
-    def _split_computed(self) -> None:
-        assert self._computed is not None
-        g, loss = self._computed
-        for agent in self._everyone:
-            known = None if loss is None else float(loss[agent])
-            self._gradients[agent] = self.table.iteration[agent], g[agent : agent + 1].clone(), known
-        self._computed = None
-
-    def _computed_of_all(self) -> tuple[Tensor, Tensor | None]:
-        """Return the gradients and losses of all agents."""
-        if self._computed is not None:
-            computed, self._computed = self._computed, None
-            return computed
-        found = [self._gradients.pop(agent) for agent in self._everyone]
-        losses = [loss for _, _, loss in found if loss is not None]
-        return torch.cat([g for _, g, _ in found]), torch.tensor(losses) if len(losses) == len(found) else None
 
     def _check_losses(self, agents: Sequence[int], loss: Tensor | None) -> None:
         """Stop a run whose loss is not finite."""
@@ -414,12 +330,3 @@ class TimedSimulation:
         losses = [self._losses[agent] for agent in agents if agent in self._losses]
         loss = torch.tensor(losses) if len(losses) == len(agents) else None
         return UpdateReport(agents, loss, update.predict, heard)
-
-
-def message_bytes(algorithm: Algorithm, network: Network, x: Float[Tensor, "n d"], *, plain: bool) -> list[int]:
-    """Return the bytes of a message on each link."""
-    across, inside = (
-        sum(part_bytes(algorithm, name, x.shape[1], x.element_size()) for name in parts_sent(of, plain=plain))
-        for of in (algorithm.message_across, algorithm.message)
-    )
-    return [inside if spared else across for spared in network.spared_values.tolist()]

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from gossamer.algorithms import Algorithm
-from gossamer.engine.timed.network_of import network_on
 from gossamer.engine.timed.simulation import TimedSimulation
 from gossamer.engine.trajectory import common_start, to_algorithm
 from gossamer.errors import StabilityWarning, UserError
 from gossamer.network import Network
 from gossamer.network import network as make_network
+from gossamer.run.testbed_network import network_on
 from gossamer.shapes import Float, Int, Tensor
 from gossamer.state.local import LocalOptimizer, Schedule
 from gossamer.testbed import Testbed
@@ -120,7 +120,9 @@ def timeline(
     network = make_network(network) if isinstance(network, str) else network
     start = common_start(x0, network, segments)
     local = LocalOptimizer(momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
-    network = network_on(testbed, network, algorithm, start, plain=local.plain)
+    network = network_on(
+        testbed, network, algorithm, size=start.shape[1], itemsize=start.element_size(), plain=local.plain
+    )
     if warning := algorithm.check(network, momentum=momentum):
         warnings.warn(warning, StabilityWarning, stacklevel=2)
     simulation = TimedSimulation(

@@ -6,10 +6,11 @@ from typing import ClassVar
 import torch
 
 from gossamer.algorithms import Algorithm
+from gossamer.algorithms.message_parts import bytes_on_links
 from gossamer.errors import UserError
 from gossamer.network import Delay, Links, Network, PerLink
 from gossamer.network.delay import Mask, Sampled
-from gossamer.shapes import Bool, Float, Int, Tensor
+from gossamer.shapes import Bool, Int, Tensor
 from gossamer.testbed import Testbed, implied_ages
 
 MOST_LISTED_DENSE = 512  # agents; a larger network has no matrix of delays
@@ -50,11 +51,9 @@ class ListedDelay(Delay):
 
 
 def network_on(
-    bed: Testbed, network: Network, algorithm: Algorithm, x: Float[Tensor, "n d"], *, plain: bool
+    bed: Testbed, network: Network, algorithm: Algorithm, *, size: int, itemsize: int, plain: bool
 ) -> Network:
-    """Return the network with the delay that the testbed implies for this rule's messages."""
-    from gossamer.engine.timed.simulation import message_bytes
-
+    """Return the network with the delay that the testbed implies for this rule's messages of `size` parameters."""
     if bed.agents != network.num_agents:
         raise UserError(
             f"the testbed has {bed.agents} agents and the network '{network.spec}' has {network.num_agents}; "
@@ -68,7 +67,7 @@ def network_on(
     bare = network.changed(loss=0.0, reliable_delay=0)
     if algorithm.waits:
         return bare.without_delay()
-    sizes = message_bytes(algorithm, bare, x, plain=plain)
+    sizes = bytes_on_links(algorithm, bare, size, itemsize, plain=plain)
     ages = torch.as_tensor(implied_ages(bed, bare.pattern, sizes), dtype=torch.int64)
     ages = torch.where(ages <= bed.tolerance, 0, ages).clamp(max=bed.max_age)
     name = f"testbed:{bed.spec}"
