@@ -15,6 +15,7 @@ from rich.progress import Progress, TaskID
 from gossamer.algorithms.options import read_options
 from gossamer.cli.display import make_progress, print_json, print_lines, step_callback
 from gossamer.cli.interrupt import STOPPED, Interrupt
+from gossamer.engine.make_training import make_training
 from gossamer.engine.training import Training
 from gossamer.errors import UserError
 from gossamer.network import Network
@@ -89,7 +90,7 @@ def run_training(request: TrainRequest, time_limit: float | None, *, json: bool)
     if not json:
         print_lines(training.notes)
     summary = _finished(training, folder) or _run(training, folder, interrupt)
-    _end(summary, folder, training.steps, json=json)
+    _end(summary, folder, training.length, json=json)
 
 
 def _too_much(extra: str) -> UserError:
@@ -116,13 +117,13 @@ def _end(summary: Summary, folder: RunFolder, steps: int, *, json: bool) -> None
 
 
 def _begin(request: TrainRequest) -> tuple[Training, RunFolder]:
-    training = Training(request.settings())
+    training = make_training(request.settings())
     return training, request.make_folder(training.settings, training.network)
 
 
 def _resume(request: TrainRequest) -> tuple[Training, RunFolder]:
     folder, settings = request.open_folder()
-    path, training = folder.path, Training(settings)
+    path, training = folder.path, make_training(settings)
     if folder.never_saved:
         warnings.warn(f"'{path}' has no checkpoint yet; starting again from step 0", RuntimeWarning, stacklevel=2)
         folder.keep_rows(0)
@@ -133,7 +134,7 @@ def _resume(request: TrainRequest) -> tuple[Training, RunFolder]:
 
 def _finished(training: Training, folder: RunFolder) -> Summary | None:
     """Return the summary if the run has finished already, with a note to the user; else None. Saves nothing."""
-    if folder.read_summary().get("status") != "finished" or training.simulation.t < training.steps:
+    if folder.read_summary().get("status") != "finished" or training.progress < training.length:
         return None
     print(f"gossamer: the run in {folder.path} has already finished; this is its summary", file=sys.stderr)
     return {**training.run().summary, "run_dir": str(folder.path)}
@@ -141,7 +142,7 @@ def _finished(training: Training, folder: RunFolder) -> Summary | None:
 
 def _run(training: Training, folder: RunFolder, interrupt: Interrupt) -> Summary:
     with make_progress() as progress, interrupt:
-        bar = progress.add_task(training.algorithm.name, total=training.steps, completed=training.simulation.t, note="")
+        bar = progress.add_task(training.algorithm.name, total=training.length, completed=training.progress, note="")
         with logged(folder, training.settings, training.history):
             return training.run(folder, step_callback(progress, bar), interrupt).summary
 

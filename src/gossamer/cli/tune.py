@@ -17,7 +17,8 @@ from gossamer.errors import StabilityWarning, UserError, read_number
 from gossamer.train.rate_search import KINDS, RATES, Search
 
 if TYPE_CHECKING:
-    from gossamer.engine.training import OnStep
+    from gossamer.engine.make_training import make_training
+from gossamer.engine.training import OnStep
     from gossamer.train.compare import Entry
     from gossamer.train.tune import Notebook
 
@@ -85,7 +86,7 @@ def _shortest(entry: "Entry") -> int:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StabilityWarning)
-        training = Training(entry.settings)
+        training = make_training(entry.settings)
     return -(-SHORTEST * training.network.delay.typical // training.steps_per_epoch) or 1
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from gossamer.algorithms import algorithm_class, parse_algorithm
 from gossamer.algorithms.options import describe_options
 from gossamer.algorithms.plugins import load_plugins
+from gossamer.engine.make_training import make_training
 from gossamer.engine.training import OnStep, Training
 from gossamer.errors import StabilityWarning, UserError
 from gossamer.network import Network
@@ -76,7 +77,7 @@ def plan(algorithms: list[str], given: dict[str, Any], preset: str | None = None
 def check_all(entries: list[Entry], *, task: Task | None = None, network: Network | None = None) -> None:
     """Build every run once, so that a mistake in the last run is reported before the first run starts."""
     for entry in entries:
-        Training(entry.settings, task=task, network=network)
+        make_training(entry.settings, task=task, network=network)
 
 
 def run_all(
@@ -93,9 +94,9 @@ def run_all(
     `on_run(entry, seed, steps)` returns the step callback. A given task or network replaces that of the settings.
     """
     for entry, seed in itertools.product(entries, seeds):
-        training = Training(dataclasses.replace(entry.settings, seed=seed), task=task, network=network)
+        training = make_training(dataclasses.replace(entry.settings, seed=seed), task=task, network=network)
         if folder is None:
-            result = training.run(None, on_run(entry, seed, training.steps))
+            result = training.run(None, on_run(entry, seed, training.length))
             yield LabelledRun(entry.label, seed, result.summary, result.history), training.network
             continue
         path = folder / "runs" / f"{safe_name(entry.label)}-seed{seed}"
@@ -106,7 +107,7 @@ def run_all(
         shutil.rmtree(path, ignore_errors=True)  # left by an interrupted comparison, which this one continues
         run_folder = RunFolder.create(path, training.settings, training.network)
         with logged(run_folder, training.settings, []):
-            result = training.run(run_folder, on_run(entry, seed, training.steps))
+            result = training.run(run_folder, on_run(entry, seed, training.length))
         yield LabelledRun(entry.label, seed, result.summary, result.history), training.network
 
 

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.algorithms import parse_algorithm
-from gossamer.engine.training import OnStep, Training
+from gossamer.engine.make_training import make_training
+from gossamer.engine.training import OnStep
 from gossamer.errors import UserError
 from gossamer.run.settings import LARGEST_LR, Settings
 from gossamer.run.strict_json import to_json
@@ -135,7 +136,7 @@ def tune(
         if (earlier := notebook.find(key, lr, epochs, seed)) is not None:
             return earlier
         begun = time.perf_counter()
-        training = Training(dataclasses.replace(entry.settings, lr=lr, epochs=epochs, seed=seed, eval_every=NEVER))
+        training = make_training(dataclasses.replace(entry.settings, lr=lr, epochs=epochs, seed=seed, eval_every=NEVER))
         summary = training.run(on_step=on_trial(entry.label, lr, training.steps, seed), first_row=False).summary
         finished = summary["status"] == "finished"
         accuracy, loss = (summary["accuracy_mean"], summary["loss_mean"]) if finished else (None, None)
