@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gossamer.nn import Stacked, stack
     from gossamer.runtime import Agent, join
     from gossamer.tasks import Task
+    from gossamer.testbed import Testbed, testbed
     from gossamer.train.compare import Comparison, compare
     from gossamer.train.simulate import Result, simulate
 
@@ -37,6 +38,7 @@ __all__ = [
     "StabilityWarning",
     "Stacked",
     "Task",
+    "Testbed",
     "Update",
     "UserError",
     "Weights",
@@ -51,6 +53,7 @@ __all__ = [
     "register",
     "simulate",
     "stack",
+    "testbed",
     "theory",
     "trajectory",
 ]
@@ -64,6 +67,7 @@ _NAMES_OF = {
     "gossamer.nn": "Stacked stack",
     "gossamer.runtime": "Agent join",
     "gossamer.tasks": "Task",
+    "gossamer.testbed": "Testbed testbed",
     "gossamer.train.compare": "Comparison compare",
     "gossamer.train.simulate": "Result simulate",
 }
@@ -85,10 +89,10 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """Keeps `gossamer.network` a function: importing the sub-package of that name would replace it."""
+    """Keeps `gossamer.network` and `gossamer.testbed` functions: importing the sub-packages would replace them."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name != "network" or not isinstance(value, ModuleType):
+        if name not in ("network", "testbed") or not isinstance(value, ModuleType):
             super().__setattr__(name, value)
 
 
