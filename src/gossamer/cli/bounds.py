@@ -40,8 +40,7 @@ def bounds(
 
     Example: gossamer bounds --network paper-1 --delay 5 --lr 0.02 --epochs 20 --theta 0.3
     """
-    from gossamer.engine.make_training import make_training
-from gossamer.engine.training import Training  # imports torch, which --help does not need
+    from gossamer.engine.make_training import make_training  # imports torch, which --help does not need
     from gossamer.run.merge_settings import merge_settings, with_file
     from gossamer.theory.constants_report import report
 

@@ -17,8 +17,7 @@ from gossamer.errors import StabilityWarning, UserError, read_number
 from gossamer.train.rate_search import KINDS, RATES, Search
 
 if TYPE_CHECKING:
-    from gossamer.engine.make_training import make_training
-from gossamer.engine.training import OnStep
+    from gossamer.engine.training import OnStep
     from gossamer.train.compare import Entry
     from gossamer.train.tune import Notebook
 
@@ -82,7 +81,7 @@ def tune(
 
 def _shortest(entry: "Entry") -> int:
     """Return the fewest epochs after which a run shows the effect of the delay."""
-    from gossamer.engine.training import Training
+    from gossamer.engine.make_training import make_training
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StabilityWarning)

@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from gossamer.engine.assembly import assemble
 from gossamer.engine.memory_need import has_plenty, peak_bytes
 from gossamer.engine.metrics import Tally, TrainingStopped
-from gossamer.engine.simulation import NonFinite, StepReport
+from gossamer.engine.simulation import NonFinite, Simulation, StepReport
 from gossamer.errors import UserError
 from gossamer.network import NOTHING
 from gossamer.run.folder import RunFolder
@@ -44,12 +44,14 @@ class Trained:
 class Training:
     """Builds the parts of a run from its settings, and runs it."""
 
-    simulation: Any  # in steps or in seconds; both have t, x, watch, statistics and a state
-    tally: Any
+    # A run on a testbed has a simulation and a tally of its own, with the same readings.
+    simulation: Simulation
+    tally: Tally
 
     def __init__(self, plan: Plan) -> None:
         parts = assemble(plan)
-        self.simulation, self.evaluate, self.settings = parts.simulation, parts.evaluate, parts.settings
+        self.simulation = cast(Simulation, parts.simulation)
+        self.evaluate, self.settings = parts.evaluate, parts.settings
         self.memory, self.notes = parts.memory, parts.notes
         self._plenty = has_plenty(self.memory, self.settings.device)
         self.plan = plan = dataclasses.replace(plan, settings=parts.settings)
@@ -61,7 +63,7 @@ class Training:
         self._status: StatusFile | None = None
         self._newest: StepReport | None = None
 
-    def _make_tally(self) -> Any:
+    def _make_tally(self) -> Tally:
         return Tally(self.network.pattern)
 
     @property
@@ -72,11 +74,10 @@ class Training:
     @property
     def progress(self) -> int:
         """How much of that is done."""
-        done: int = self.simulation.t
-        return done
+        return self.simulation.t
 
     def _unfinished(self) -> bool:
-        return bool(self.simulation.t < self.steps)
+        return self.simulation.t < self.steps
 
     @property
     def seconds(self) -> float:
@@ -260,8 +261,7 @@ class Training:
 
     def _bytes_sent(self) -> list[int]:
         """Return the bytes that each agent has sent so far."""
-        sent: list[int] = self.tally.bytes_sent()
-        return sent
+        return self.tally.bytes_sent()
 
     def _clock_row(self) -> dict[str, Any]:
         """Return what a row of metrics says of simulated time."""

@@ -397,7 +397,7 @@ class TimedSimulation:
             past.clear()
             for k, end, number in kept:
                 past.push(k, end, store.snapshot(number))
-        self._losses = {agent: loss for agent, loss in events["losses"]}
+        self._losses = dict(events["losses"])
         self.gradients.load_state_dict(part_of(state, "gradient."), like)
         self.inboxes.lone.set_everything(state["current"].numpy())
         if self.statistics is not None:

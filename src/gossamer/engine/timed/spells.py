@@ -15,7 +15,9 @@ NAMES = {State.COMPUTING: "computing", State.WAITING: "waiting", State.DOWN: "do
 
 def write_spells(path: Path, table: Timetable) -> None:
     """Write the first spells and messages of a run, in order of their beginnings."""
-    rows = [(NAMES[state], agent, "", to_seconds(begin), to_seconds(end)) for agent, state, begin, end in table.log]
+    rows: list[tuple[str, int, str | int, float, float]] = [
+        (NAMES[state], agent, "", to_seconds(begin), to_seconds(end)) for agent, state, begin, end in table.log
+    ]
     rows += [
         ("message", sender, receiver, to_seconds(begin), to_seconds(end))
         for sender, receiver, begin, end in table.links.log

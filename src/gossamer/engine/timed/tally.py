@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +39,7 @@ class TimedTally:
         for agent, heard in zip(report.agents, report.heard, strict=True):
             self._add_ages(agent, heard.ages)
 
-    def _add(self, name: str, agents: npt.NDArray[np.int64], values: npt.ArrayLike) -> None:
+    def _add(self, name: str, agents: npt.NDArray[np.int64], values: npt.NDArray[Any]) -> None:
         for scope in ("interval", "run"):
             self._sums[f"{scope}.{name}"][agents] += values
 

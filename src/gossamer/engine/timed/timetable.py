@@ -105,8 +105,7 @@ class Timetable:
         self._version = [0] * count  # events of former versions do not count
         self._heap: list[tuple[int, Event, int, int]] = []
         self._updating: list[int] = []  # agents that waited, and update at this moment
-        schedule = getattr(bed, "schedule", None)
-        self._changes = iter(()) if schedule is None else schedule.changes(count, links, seed)
+        self._changes = iter(()) if bed.schedule is None else bed.schedule.changes(count, links, seed)
         self._taken_changes = 0
         self._change = next(self._changes, None)
         for agent in range(count):
@@ -118,8 +117,8 @@ class Timetable:
         """Go to the next moment, unless it is later than `until`."""
         while True:
             time = self._heap[0][0] if self._heap else NEVER
-            if self._change is not None and self._change.time <= time:
-                time = self._change.time
+            if self._change is not None and self._change.time_ns <= time:
+                time = self._change.time_ns
             if time > until or time == NEVER:
                 return None
             moment, self.now, self._updating = Moment(time), time, []
@@ -280,7 +279,7 @@ class Timetable:
     # ---- agents and links that go and come
 
     def _apply_changes(self, moment: Moment) -> None:
-        while self._change is not None and self._change.time <= moment.time:
+        while self._change is not None and self._change.time_ns <= moment.time:
             change = self._change
             if change.what == "link":
                 self._change_link(change.number, change.up)

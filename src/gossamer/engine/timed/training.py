@@ -19,7 +19,8 @@ EVALUATIONS = 50  # of a run of given length in seconds
 class TimedTraining(Training):
     """A run on a testbed. Its steps are the mean number of updates of the agents; it ends by time, or by epochs."""
 
-    simulation: TimedSimulation
+    simulation: TimedSimulation  # type: ignore[assignment]
+    tally: TimedTally  # type: ignore[assignment]
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
@@ -31,7 +32,7 @@ class TimedTraining(Training):
             self._every_seconds = settings.seconds / EVALUATIONS
         self._over = False
 
-    def _make_tally(self) -> TimedTally:
+    def _make_tally(self) -> TimedTally:  # type: ignore[override]
         return TimedTally(self.network.pattern)
 
     @property
@@ -63,9 +64,9 @@ class TimedTraining(Training):
             self._over = True  # nothing will ever happen again: all agents are gone
         due = reports is None or self._crosses(before, simulation.t) or not self._unfinished()
         row = self._record(folder) if due else None
-        if simulation.t // self.steps_per_epoch > before // self.steps_per_epoch:
-            if self._saves.due(simulation.t // self.steps_per_epoch * self.steps_per_epoch):
-                self._save(folder)
+        epochs = simulation.t // self.steps_per_epoch
+        if epochs > before // self.steps_per_epoch and self._saves.due(epochs * self.steps_per_epoch):
+            self._save(folder)
         if self._status is not None and self._status.due():
             self._write_status()
         if on_step is not None and (row is not None or self.progress != progress):
@@ -80,7 +81,7 @@ class TimedTraining(Training):
         """Return the simulated time of the next evaluation; infinity if steps decide."""
         if not self._every_seconds:
             return math.inf
-        return self._every_seconds * (1 + sum(row["sim_seconds"] > 0 for row in self.history))
+        return self._every_seconds * (1 + len([row for row in self.history if row["sim_seconds"] > 0]))
 
     def _record_missed_row(self, folder: RunFolder | None) -> None:
         """Evaluate now if the stop of the previous part interrupted an evaluation by steps."""
