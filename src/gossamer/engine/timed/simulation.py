@@ -366,7 +366,8 @@ class TimedSimulation:
         events["losses"] = list(self._losses.items())
         waiting = [agent for agent in self._everyone if self.table.state[agent] is State.WAITING]
         turns = {id(self._turns[agent]): self._turns[agent] for agent in waiting}
-        events["together"] = len(waiting) == len(self._everyone) and len(turns) == 1
+        together = len(waiting) == len(self._everyone) and len(turns) == 1
+        events["together"] = store.number(Snapshot(self._turns[0].block, 0)) if together else None
         state = {"x": self._x.whole(), **{f"state.{name}": rows.whole() for name, rows in self.state.items()}}
         if self.memory is not None:
             state["memory"] = self.memory.whole()
@@ -402,14 +403,19 @@ class TimedSimulation:
         self.inboxes.lone.set_everything(state["current"].numpy())
         if self.statistics is not None:
             self.statistics.load_state_dict(part_of(state, "statistics."))
-        self._take_turns_again(part_of(state, "waiting."), together=events["together"])
+        together = events["together"]
+        block = None if together is None else store.snapshot(together).block
+        self._take_turns_again(part_of(state, "waiting."), block)
 
-    def _take_turns_again(self, gradients: dict[str, Tensor], *, together: bool) -> None:
-        """Make what waiting agents know once more, from their gradients."""
+    def _take_turns_again(self, gradients: dict[str, Tensor], together: Block | None) -> None:
+        """Make what waiting agents know once more, from their gradients; `together`: what all have published at once."""
         self._turns, like = {}, self._x.whole()
-        if together:
+        if together is not None:
             g = torch.cat([gradients[str(agent)] for agent in self._everyone]).to(like)
-            self._take_turn(None, self.place, like, g, self.table.iteration[0])
+            self._x.replace(together.parts["x"])  # the same object: rules see that all messages are of this moment
+            self._take_turn(None, self.place, self.x, g, self.table.iteration[0])
+            turn = dataclasses.replace(self._turns[0], block=together)
+            self._turns = dict.fromkeys(self._everyone, turn)
             return
         for name, g in gradients.items():
             agent = int(name)
