@@ -5,6 +5,7 @@ import shlex
 import statistics
 import sys
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -191,6 +192,7 @@ def _print_summary(summary: Summary) -> None:
         else f"{summary['consensus_distance']:.4f} (mean distance from the average model)",
         "predicts": "-" if predict is None else f"{100 * predict:.1f} % of the steps with late messages",
         "sent": f"{summary['bytes_sent'] / 1e6:.1f} MB in {summary['iterations']} iterations",
+        **_simulated(summary),
         "time": f"{summary['seconds']:.1f} s",
         "folder": summary["run_dir"],
     }
@@ -198,6 +200,23 @@ def _print_summary(summary: Summary) -> None:
         sizes = "+".join(str(len(members)) for members in summary["clusters"])
         lines["clusters"] = f"{sizes} and tau {summary['tau_discovered']}, discovered from message ages"
     print_lines(lines)
+
+
+def _simulated(summary: Mapping[str, Any]) -> dict[str, str]:
+    """Return the lines on simulated time and on the target, if there are any."""
+    lines = {}
+    if "sim_seconds" in summary:
+        each = summary["iterations_per_agent"]
+        lines["simulated"] = (
+            f"{summary['sim_seconds']:.4g} s, {min(each)} to {max(each)} iterations an agent, computing "
+            f"{100 * summary['goodput']:.0f} % of the time"
+        )
+    if summary["target"] is not None:
+        took = [] if summary["seconds_to_target"] is None else [f"{summary['seconds_to_target']:.4g} s"]
+        if summary["steps_to_target"] is not None:
+            took += [f"{summary['steps_to_target']} steps", f"{summary['bytes_to_target'] / 1e6:.1f} MB"]
+        lines[f"to {summary['target']}"] = ", ".join(took) or "not reached"
+    return lines
 
 
 def _averaged(summary: Summary) -> str:

@@ -408,7 +408,7 @@ class TimedSimulation:
         self._take_turns_again(part_of(state, "waiting."), block)
 
     def _take_turns_again(self, gradients: dict[str, Tensor], together: Block | None) -> None:
-        """Make what waiting agents know once more, from their gradients; `together`: what all have published at once."""
+        """Make what waiting agents know once more, from their gradients; `together`: what all have published."""
         self._turns, like = {}, self._x.whole()
         if together is not None:
             g = torch.cat([gradients[str(agent)] for agent in self._everyone]).to(like)
