@@ -8,7 +8,7 @@ simulator in steps; else once for each agent, as in the runtime.
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -28,6 +28,7 @@ from gossamer.testbed import Testbed
 from gossamer.testbed.time_unit import to_nanoseconds, to_seconds
 
 
+@runtime_checkable
 class TimedSource(Protocol):
     """Computes gradients of some agents at once, each at its own iteration; a function of these alone."""
 
