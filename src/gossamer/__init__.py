@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from gossamer.algorithms import Algorithm, Inbox, Late, Noise, Own, Past, Place, Update, Weights
     from gossamer.algorithms.registry import algorithm, register
     from gossamer.data import Examples
-    from gossamer.engine import trajectory
+    from gossamer.engine import Timeline, timeline, trajectory
     from gossamer.network import Network, broadcast, check_assumption_2, discover, network
     from gossamer.nn import Stacked, stack
     from gossamer.runtime import Agent, join
     from gossamer.tasks import Task
+    from gossamer.testbed import Testbed, testbed
     from gossamer.train.compare import Comparison, compare
     from gossamer.train.simulate import Result, simulate
 
@@ -37,6 +38,8 @@ __all__ = [
     "StabilityWarning",
     "Stacked",
     "Task",
+    "Testbed",
+    "Timeline",
     "Update",
     "UserError",
     "Weights",
@@ -51,7 +54,9 @@ __all__ = [
     "register",
     "simulate",
     "stack",
+    "testbed",
     "theory",
+    "timeline",
     "trajectory",
 ]
 
@@ -59,11 +64,12 @@ __all__ = [
 _NAMES_OF = {
     "gossamer.algorithms": "Algorithm Inbox Late Noise Own Past Place Update Weights algorithm register",
     "gossamer.data": "Examples",
-    "gossamer.engine": "trajectory",
+    "gossamer.engine": "Timeline timeline trajectory",
     "gossamer.network": "Network broadcast check_assumption_2 discover network",
     "gossamer.nn": "Stacked stack",
     "gossamer.runtime": "Agent join",
     "gossamer.tasks": "Task",
+    "gossamer.testbed": "Testbed testbed",
     "gossamer.train.compare": "Comparison compare",
     "gossamer.train.simulate": "Result simulate",
 }
@@ -85,10 +91,10 @@ def __dir__() -> list[str]:
 
 
 class _Package(ModuleType):
-    """Keeps `gossamer.network` a function: importing the sub-package of that name would replace it."""
+    """Keeps `network` and `testbed` functions: importing the sub-packages of these names would replace them."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name != "network" or not isinstance(value, ModuleType):
+        if name not in ("network", "testbed") or not isinstance(value, ModuleType):
             super().__setattr__(name, value)
 
 

@@ -3,6 +3,7 @@
 import torch
 
 from gossamer.algorithms.base import Algorithm
+from gossamer.network import Network
 
 
 def aliases(*, plain: bool) -> dict[str, str]:
@@ -29,3 +30,12 @@ def part_dtype(algorithm: Algorithm, name: str, dtype: torch.dtype) -> torch.dty
 def part_bytes(algorithm: Algorithm, name: str, size: int, itemsize: int) -> int:
     """Return the bytes of one part; numbers that are not totals take `itemsize` bytes."""
     return part_size(algorithm, name, size) * (8 if name in algorithm.totals else itemsize)
+
+
+def bytes_on_links(algorithm: Algorithm, network: Network, size: int, itemsize: int, *, plain: bool) -> list[int]:
+    """Return the bytes of a message on each link, for a model of `size` parameters."""
+    across, inside = (
+        sum(part_bytes(algorithm, name, size, itemsize) for name in parts_sent(names, plain=plain))
+        for names in (algorithm.message_across, algorithm.message)
+    )
+    return [inside if spared else across for spared in network.spared_values.tolist()]

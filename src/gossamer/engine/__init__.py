@@ -1,6 +1,7 @@
-"""The simulator: all agents stacked as [N, d] on one device and one virtual clock."""
+"""The simulator: all agents stacked as [N, d] on one device, on a clock of steps or of seconds."""
 
+from gossamer.engine.timed.timeline import Timeline, timeline
 from gossamer.engine.training import Training
 from gossamer.engine.trajectory import trajectory
 
-__all__ = ["Training", "trajectory"]
+__all__ = ["Timeline", "Training", "timeline", "trajectory"]

@@ -19,13 +19,17 @@ from gossamer.state.checkpoint import part_of
 from gossamer.state.local import LocalOptimizer
 
 
-@runtime_checkable
-class Source(Protocol):
-    """Computes the gradients of all agents at once, as a function of the point and the step only."""
+class Offering(Protocol):
+    """A source of gradients that says what else it can evaluate."""
 
     @property
     def offers(self) -> frozenset[str]:
         """The evaluations that it supports: of loss, gradient and fresh_gradient."""
+
+
+@runtime_checkable
+class Source(Offering, Protocol):
+    """Computes the gradients of all agents at once, as a function of the point and the step only."""
 
     def gradient(self, x: Float[Tensor, "n d"], step: int) -> tuple[Float[Tensor, "n d"], Float[Tensor, " n"] | None]:
         """Return each agent's gradient on its batch of this step, and its loss if known."""
@@ -147,7 +151,7 @@ class Simulation:
         self.local = local or LocalOptimizer()
         self.segments = segments or (x0.shape[1],)
         algorithm.check_local(plain=self.local.plain)
-        _check_offers(algorithm, source)
+        check_offers(algorithm, source)
         self.x = x0.clone()
         self.memory: Tensor | None = None
         self.t = 0
@@ -236,7 +240,8 @@ class Simulation:
             self.statistics.load_state_dict(part_of(state, "statistics."))
 
 
-def _check_offers(algorithm: Algorithm, source: Source) -> None:
+def check_offers(algorithm: Algorithm, source: Offering) -> None:
+    """Refuse a rule that needs an evaluation which the source does not offer."""
     missing = sorted(algorithm.needs - source.offers)
     if missing:
         raise UserError(

@@ -90,23 +90,10 @@ def trajectory(
     """
     if steps < 1:
         raise UserError(f"steps must be 1 or more, got {steps}")
-    if isinstance(algorithm, str):
-        name, options = parse_algorithm(algorithm)
-        algorithm = make_algorithm(name, **options)
+    algorithm = to_algorithm(algorithm)
     if isinstance(network, str):
         network = make_network(network)
-    start = x0 if isinstance(x0, torch.Tensor) else torch.from_numpy(np.asarray(x0))
-    if not start.is_floating_point():
-        start = start.to(torch.float64)
-    if start.ndim == 1:
-        start = start.expand(network.num_agents, -1)
-    if start.ndim != 2 or len(start) != network.num_agents:
-        raise UserError(
-            f"x0 must be [{network.num_agents}, d] for a network of {network.num_agents} agents, "
-            f"or [d] for a common start; got shape {tuple(start.shape)}"
-        )
-    if segments is not None and sum(segments) != start.shape[1]:
-        raise UserError(f"segments {segments} add up to {sum(segments)}, but a row has {start.shape[1]} numbers")
+    start = common_start(x0, network, segments)
     if warning := algorithm.check(network, momentum=momentum):
         warnings.warn(warning, StabilityWarning, stacklevel=2)
     simulation = Simulation(
@@ -124,3 +111,28 @@ def trajectory(
         simulation.step()
         path.append(simulation.x)
     return torch.stack(path)
+
+
+def to_algorithm(algorithm: str | Algorithm) -> Algorithm:
+    """Return a rule from its text, with options as in "pc-asgd/theta=pv", or as it is."""
+    if not isinstance(algorithm, str):
+        return algorithm
+    name, options = parse_algorithm(algorithm)
+    return make_algorithm(name, **options)
+
+
+def common_start(x0: Any, network: Network, segments: tuple[int, ...] | None) -> Float[Tensor, "n d"]:
+    """Return the initial states as floating-point rows, one for each agent; refuse another shape."""
+    start = x0 if isinstance(x0, torch.Tensor) else torch.from_numpy(np.asarray(x0))
+    if not start.is_floating_point():
+        start = start.to(torch.float64)
+    if start.ndim == 1:
+        start = start.expand(network.num_agents, -1)
+    if start.ndim != 2 or len(start) != network.num_agents:
+        raise UserError(
+            f"x0 must be [{network.num_agents}, d] for a network of {network.num_agents} agents, "
+            f"or [d] for a common start; got shape {tuple(start.shape)}"
+        )
+    if segments is not None and sum(segments) != start.shape[1]:
+        raise UserError(f"segments {segments} add up to {sum(segments)}, but a row has {start.shape[1]} numbers")
+    return start

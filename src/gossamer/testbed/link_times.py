@@ -33,4 +33,4 @@ class LinkTimes:
     def busy(self, link: int, sender: int, size: int) -> int:
         """Return the nanoseconds for which a message of so many bytes keeps the link busy."""
         rate = self.bandwidth[link] if self.uplink is None else min(self.bandwidth[link], self.uplink[sender])
-        return round(size / rate * SECOND)
+        return round(size / float(rate) * SECOND)

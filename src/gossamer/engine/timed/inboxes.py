@@ -1,0 +1,166 @@
+"""What a rule gets to see at an update: of all agents at once where they move in step, else of one agent."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+
+from gossamer.algorithms import Algorithm, Inbox, Late, Past, Place, Weights
+from gossamer.algorithms.message_parts import aliases
+from gossamer.algorithms.steps import weigh
+from gossamer.engine.timed.lone_weights import LoneWeights
+from gossamer.engine.timed.snapshots import PREFIX, Block, OwnPast, Snapshot
+from gossamer.engine.timed.timetable import Heard
+from gossamer.network import LinkMatrix, Network
+from gossamer.shapes import Float, Int, Tensor
+
+
+@dataclass(frozen=True)
+class AtUpdate:
+    """What a rule gets besides its own values, and the ages on the agents' links."""
+
+    inbox: Inbox
+    weights: Weights
+    ages: Int[Tensor, " e"]
+
+
+def drift(now: Snapshot | Block, then: Snapshot | Block, age: int) -> Float[Tensor, "a d"]:
+    """Return the sum over r < age of x(t - age + r) - x(t - age), from prefix sums of the states."""
+    (newest, _), (older, x) = (_of(each) for each in (now, then))
+    return (newest - older).sub_(x, alpha=age).to(x.dtype)
+
+
+def _of(each: Snapshot | Block) -> tuple[Tensor, Tensor]:
+    if isinstance(each, Block):
+        return each.parts[PREFIX], each.parts["x"]
+    return each.part(PREFIX), each.part("x")
+
+
+class Inboxes:
+    """Makes inboxes from what agents hold."""
+
+    def __init__(
+        self, algorithm: Algorithm, network: Network, places: Sequence[Place], like: Tensor, tolerance: int, plain: bool
+    ) -> None:
+        self.algorithm, self.network, self.places = algorithm, network, places
+        self._tolerance, self._like = tolerance, like
+        self._alias = aliases(plain=plain)
+        self._pattern = network.pattern.to(like.device)
+        self.lone = LoneWeights(network, places, like.dtype)
+        self._w = [network.link_weights.values[s:e] for s, e in pairwise(network.pattern.starts.tolist())]
+        self._all_ages: Tensor | None = None  # of an update of all agents, which `lone` has not been told of
+        self._seen: tuple[Tensor, Tensor] | None = None
+        self._held: tuple[Weights, dict[int, tuple[LinkMatrix, LinkMatrix]], LinkMatrix] | None = None
+
+    def _name(self, name: str) -> str:
+        return self._alias.get(name, name)
+
+    def note_current(self, agent: int, heard: Heard) -> None:
+        """Note which links of an agent are current; before the inboxes of those who update at the same time."""
+        if self._all_ages is not None:
+            self.lone.set_everything(self._is_reliable(self._all_ages).numpy())
+            self._all_ages = None
+        self.lone.set_current(agent, [0 <= age <= self._tolerance for age in heard.ages])
+
+    # ---- one agent
+
+    def of_one(
+        self, agent: int, iteration: int, turn: Snapshot, own_parts: Mapping[str, Tensor], heard: Heard, past: OwnPast
+    ) -> AtUpdate:
+        """Return the inbox of one agent. All its groups are rows of the same tensors, told apart by their weights."""
+        names, ages = self.algorithm.message, heard.ages
+        reliable = tuple(0 <= age <= self._tolerance for age in ages)
+        late = tuple(age > self._tolerance and self.algorithm.hears_late for age in ages)
+        message = {name: self._gathered(self._name(name), heard, turn) for name in names}
+        keeps = self.algorithm.past is not Past.NONE
+        groups = []
+        for age in sorted({age for age, is_late in zip(ages, late, strict=True) if is_late}):
+            member = torch.tensor([is_late and other == age for other, is_late in zip(ages, late, strict=True)])
+            then = past.at(iteration - age) if keeps else None
+            groups.append(
+                Late(
+                    age,
+                    self._matrix(agent, (self._w[agent] * member).to(self._like)),
+                    message,
+                    {} if then is None else {name: then.part(self._name(name)) for name in (*names, "x")},
+                    drift(turn, then, age) if then is not None and self.algorithm.past is Past.WINDOW else None,
+                    self._matrix(agent, member & torch.tensor(heard.new)),
+                )
+            )
+        x = own_parts["x"]
+        fresh = message["x"] if "x" in message else x[:1, :1].expand(len(ages), x.shape[1])
+        own = {name: own_parts[self._name(name)] for name in names}
+        new = self._matrix(agent, torch.tensor(reliable) & torch.tensor(heard.new))
+        inbox = Inbox(fresh, tuple(groups), message, own, new)
+        return AtUpdate(inbox, self.lone.of(agent, reliable, late), torch.tensor(ages))
+
+    def _matrix(self, agent: int, values: Tensor) -> LinkMatrix:
+        return LinkMatrix(self.places[agent].links, values.to(self._like.device))
+
+    def _gathered(self, name: str, heard: Heard, turn: Snapshot) -> Float[Tensor, "n _"]:
+        """Return the neighbours' rows, zeros where nothing is held."""
+        rows = [None if message is None else message.content.part(name) for message in heard.messages]
+        nothing = torch.zeros_like(turn.part(name)) if None in rows or not rows else None
+        return torch.cat([nothing if row is None else row for row in rows] or [turn.part(name)[:0]])  # type: ignore[misc]
+
+    # ---- all agents
+
+    def blocks_by_age(self, block: Block, heard: Sequence[Heard]) -> dict[int, Block] | None:
+        """Return the block in which all messages of an age are, by age; None if they are not together."""
+        found: dict[int, Block] = {}
+        for each in heard:
+            for age, message in zip(each.ages, each.messages, strict=True):
+                if message is None:
+                    continue
+                its = message.content.block
+                if not its.is_whole or found.setdefault(age, its) is not its:
+                    return None
+                if age <= self._tolerance and its is not block:
+                    return None
+        return found
+
+    def of_all(
+        self, block: Block, blocks: Mapping[int, Block], heard: Sequence[Heard], defer: Callable[[Tensor], Tensor]
+    ) -> AtUpdate:
+        """Return the inbox of all agents, in the form of the simulator in steps.
+
+        `defer` makes the stand-ins of rows whose arithmetic is done later (fused/).
+        """
+        ages = torch.tensor([age for each in heard for age in each.ages], dtype=torch.int64)
+        new = torch.tensor([flag for each in heard for flag in each.new], dtype=torch.bool)
+        weights, groups, new_fresh = self._held_at(ages, new)
+        self._all_ages = ages
+        message = self._parts(block, defer)
+        keeps, window = self.algorithm.past is not Past.NONE, self.algorithm.past is Past.WINDOW
+        late = []
+        for age, (of_age, new_of_age) in groups.items():
+            then = self._parts(blocks[age], defer)
+            own = {"x": defer(blocks[age].parts["x"]), **then} if keeps else {}
+            moved = defer(drift(block, blocks[age], age)) if window else None
+            late.append(Late(age, of_age, then, own, moved, new_of_age))
+        return AtUpdate(Inbox(defer(block.parts["x"]), tuple(late), message, message, new_fresh), weights, ages)
+
+    def _is_reliable(self, ages: Tensor) -> Tensor:
+        return (ages >= 0) & (ages <= self._tolerance)
+
+    def _parts(self, block: Block, defer: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+        return {name: defer(block.parts[self._name(name)]) for name in self.algorithm.message}
+
+    def _held_at(
+        self, ages: Tensor, new: Tensor
+    ) -> tuple[Weights, dict[int, tuple[LinkMatrix, LinkMatrix]], LinkMatrix]:
+        """Return the weights for these ages; with steady links they are the same at every step."""
+        if self._held is not None and self._seen is not None and all(map(torch.equal, (ages, new), self._seen)):
+            return self._held
+        reliable = self._is_reliable(ages)
+        late = (ages > self._tolerance) & self.algorithm.hears_late
+        groups = {}
+        for age in torch.unique(ages[late]).tolist():
+            of_age = late & (ages == age)
+            weights = self.network.link_weights.on(of_age).to(self._like)
+            groups[age] = weights, LinkMatrix(self._pattern, (new & of_age).to(self._like.device))
+        self._seen = ages, new
+        fresh = LinkMatrix(self._pattern, (new & reliable).to(self._like.device))
+        self._held = weigh(self.network, reliable, late).to(self._like), groups, fresh
+        return self._held
