@@ -9,7 +9,7 @@ from gossamer.testbed.testbed import Testbed
 from gossamer.testbed.time_unit import SECOND
 
 
-def describe_testbed(bed: Testbed, links: Links, message_bytes: float) -> dict[str, Any]:
+def describe_testbed(bed: Testbed, links: Links, message_bytes: float | int) -> dict[str, Any]:
     """Return it as plain values; times are seconds, and a bandwidth without limit is None."""
     steady = SteadyLinks.of(bed, links, message_bytes)
     least, largest = steady.ages()
@@ -42,7 +42,8 @@ def describe_testbed(bed: Testbed, links: Links, message_bytes: float) -> dict[s
 def rows_by_place(document: dict[str, Any]) -> list[dict[str, Any]]:
     """Return one row for each ordered pair of places, the slowest first; ranges of what differs inside.
 
-    A pair whose two directions are equal has one row, and `both`. Agents without places have rows of their own, and one in all if every link is alike.
+    A pair whose two directions are equal has one row, and `both`. Agents without places have rows of their own, and one
+    in all if every link is alike.
     """
     places, links = document["places"], document["links"]
     alike = len({tuple(link.values())[2:] for link in links}) == 1
