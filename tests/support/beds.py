@@ -13,7 +13,7 @@ def pair_links(agents=2):
 
 
 def played_ages(period, own, busy, latency, iterations=120):
-    """Return the ages at the receiver's ends once messages have come for a while: newest arrived stamp, waiting one kept.
+    """Return the ages of the newest messages at the receiver's ends, once messages have come for a while.
 
     The sender publishes at multiples of its period. A message goes when the link is free, and the newest waits.
     """

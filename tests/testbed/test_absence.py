@@ -72,7 +72,9 @@ def test_random_absences_depend_on_the_seed_alone():
 def test_schedules_are_merged_in_the_order_of_time(folder):
     (folder / "away.csv").write_text("time,agent,up\n5,3,0\n")
     found = list(islice(changes("churn:30,10+list:away.csv+link-churn:30,10"), 100))
-    assert {each.what for each in found} == {"agent", "link"} and (5 * SECOND, 3) in {(e.time_ns, e.number) for e in found}
+    assert {each.what for each in found} == {"agent", "link"} and (5 * SECOND, 3) in {
+        (e.time_ns, e.number) for e in found
+    }
     assert [each.time_ns for each in found] == sorted(each.time_ns for each in found)
 
 

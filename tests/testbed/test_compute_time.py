@@ -1,4 +1,4 @@
-"""Iteration times: distributions, exact integration of slow stretches, and that they are functions of seed and place."""
+"""Iteration times: distributions, slow stretches, and that they are functions of seed, agent and iteration."""
 
 import math
 

@@ -89,7 +89,9 @@ def test_clusters_are_agents_with_current_links_in_both_directions():
     ],
 )
 def test_a_synchronous_round_is_the_slowest_cycle(compute, latency, bandwidth, seconds):
-    steady = SteadyLinks.of(gm.testbed(agents=2, compute=compute, latency=latency, bandwidth=bandwidth), pair_links(), 1)
+    steady = SteadyLinks.of(
+        gm.testbed(agents=2, compute=compute, latency=latency, bandwidth=bandwidth), pair_links(), 1
+    )
     assert steady.round_seconds() == pytest.approx(seconds)
 
 

@@ -47,7 +47,9 @@ def test_an_uplink_bounds_the_rate_of_its_sender():
     assert [times.busy(k, sender, 100) for k, sender in enumerate(links.senders.tolist())] == [10**9, 10**10]
 
 
-@pytest.mark.parametrize(("jitter", "median"), [("5ms", 5e-3 * np.log(2)), ("lognormal:5ms,0.5", 5e-3 * np.exp(-0.125))])
+@pytest.mark.parametrize(
+    ("jitter", "median"), [("5ms", 5e-3 * np.log(2)), ("lognormal:5ms,0.5", 5e-3 * np.exp(-0.125))]
+)
 def test_jitter_adds_its_mean_to_the_latency_and_never_takes_away(jitter, median):
     times = gm.testbed(agents=2, latency=1.0, jitter=jitter).links(pair_links(), 0)
     extra = np.array([times.latency(0, number) - 10**9 for number in range(20_000)]) / 1e9
