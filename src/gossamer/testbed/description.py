@@ -9,7 +9,7 @@ from gossamer.testbed.testbed import Testbed
 from gossamer.testbed.time_unit import SECOND
 
 
-def describe_testbed(bed: Testbed, links: Links, message_bytes: float) -> dict[str, Any]:
+def describe_testbed(bed: Testbed, links: Links, message_bytes: float | int) -> dict[str, Any]:
     """Return it as plain values; times are seconds, and a bandwidth without limit is None."""
     steady = SteadyLinks.of(bed, links, message_bytes)
     least, largest = steady.ages()

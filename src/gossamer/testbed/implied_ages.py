@@ -46,7 +46,7 @@ class SteadyLinks:
     latency: Whole
 
     @classmethod
-    def of(cls, bed: Testbed, links: Links, message_bytes: float | npt.ArrayLike) -> "SteadyLinks":
+    def of(cls, bed: Testbed, links: Links, message_bytes: float | int | npt.ArrayLike) -> "SteadyLinks":
         """Take the mean times of a testbed; messages have one size, or one for each link."""
         times = bed.links(links, seed=0)
         rate, cycle = times.bandwidth, None
@@ -99,7 +99,7 @@ class SteadyLinks:
         return to_seconds(round(float((ends - middle).max()) / ROUNDS))
 
 
-def implied_ages(bed: Testbed, links: Links, message_bytes: float | npt.ArrayLike) -> Whole:
+def implied_ages(bed: Testbed, links: Links, message_bytes: float | int | npt.ArrayLike) -> Whole:
     """Return the largest age in own steps of messages on each link, at the mean times of the testbed.
 
     Messages have one size, or one for each link.

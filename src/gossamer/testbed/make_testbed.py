@@ -44,9 +44,9 @@ def testbed(
     update: Any = None,
     tolerance: int | None = None,
     max_age: int | None = None,
-    deadline: float | str | None = None,
+    deadline: float | int | str | None = None,
     returning: str | None = None,
-    step_seconds: float | str | None = None,
+    step_seconds: float | int | str | None = None,
     seed: int | None = None,
 ) -> Testbed:
     """Make a testbed. What you give replaces what the text or file says; numbers may be texts with units.
