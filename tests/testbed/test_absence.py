@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gossamer as gm
-from link_play import pair_links, refusal
 from gossamer.network import network
+from link_play import pair_links, refusal
 
 SECOND = 10**9
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gossamer as gm
-from link_play import refusal
 from gossamer.testbed.markov_slowdown import MarkovSlowdown, SlowAndFast
+from link_play import refusal
 
 SECOND = 10**9
 

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gossamer as gm
-from link_play import pair_links, played_ages
 from gossamer.network import network
 from gossamer.testbed.implied_ages import SteadyLinks, clusters_of, implied_ages
+from link_play import pair_links, played_ages
 
 TICK = 1e-3  # seconds; times are whole ticks
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import gossamer as gm
-from link_play import pair_links, refusal
 from gossamer.network import network
+from link_play import pair_links, refusal
 
 
 @given(st.integers(2, 6), st.integers(0, 10**6))

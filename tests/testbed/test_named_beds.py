@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import gossamer as gm
-from link_play import pair_links, refusal
 from gossamer.testbed.measurements import DATA, SPOTS, aws_regions, cloud_regions, phone_rates, planet_latency
+from link_play import pair_links, refusal
 
 
 def times(bed):
