@@ -86,6 +86,7 @@ def test_clusters_are_agents_with_current_links_in_both_directions():
         ([1, 3], 0.5, np.inf, 3.0),  # the slow agent waits for nobody: there and back is 1 + 3 + 2 * 0.5 in two rounds
         ([1, 3], 2.0, np.inf, 4.0),
         ([1, 1], 0.0, 0.25, 5.0),  # a message of 1 byte takes 4 s
+        ([1, 1], 0.0, [[1, 0.1], [np.inf, 1]], 10.0),  # one way takes 10 s, there and back only 12 in two rounds
     ],
 )
 def test_a_synchronous_round_is_the_slowest_cycle(compute, latency, bandwidth, seconds):
