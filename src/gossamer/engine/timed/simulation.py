@@ -92,7 +92,14 @@ class TimedSimulation:
         spared = network.spared_values.tolist()
         periods = [algorithm.period_inside if inside else algorithm.period for inside in spared]
         self.table = Timetable(
-            bed, network, seed, sizes, waits=algorithm.waits, forgets=not algorithm.totals, periods=periods
+            bed,
+            network,
+            seed,
+            sizes,
+            waits=algorithm.waits,
+            forgets=not algorithm.totals,
+            periods=periods,
+            counts_sender_steps=algorithm.uses_sender_steps,
         )
         tolerance = bed.tolerance if not algorithm.waits else 0
         self.inboxes = Inboxes(algorithm, network, self.places, x0[:1], tolerance, self.local.plain)
