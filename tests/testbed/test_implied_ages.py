@@ -66,7 +66,7 @@ def test_an_uplink_is_shared_by_the_messages_of_a_sender():
     # Two messages of 0.6 s each go up in 1.2 s: a cycle longer than an iteration of 1 s, so the link always sends.
     steady = SteadyLinks.of(bed, pair_links(3), 600_000)
     assert set(steady.busy) == {600_000_000} and set(steady.cycle) == {1_200_000_000}
-    # The message waits up to 0.8 s, is under way for 0.6 s, and the next one comes 1.2 s after it: below 2.6 s.
+    # The message waits up to 1 s, is under way for 0.6 s, and the next one comes 1.2 s after it: below 2.8 s.
     assert set(steady.ages()[1]) == {2}
 
 
