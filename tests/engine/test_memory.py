@@ -321,7 +321,7 @@ def test_what_fits_and_what_nobody_knows_is_let_through(monkeypatch):
 
 
 def test_the_remedy_that_is_named_makes_the_run_fit(monkeypatch):
-    values = {"algorithm": "pc-asgd", "delay": "30"}
+    values = {"algorithm": "pc-asgd", "delay": "30", "epochs": 16}
     needed = training(**values).memory
     free = needed.on_device - needed.histories // 4
     monkeypatch.setattr("gossamer.engine.memory_need.free_bytes", lambda device: free)
