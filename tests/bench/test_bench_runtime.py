@@ -198,7 +198,7 @@ def test_growth_is_that_of_the_agent_whose_memory_grew_most():
 
 def test_cases_are_named_with_and_without_a_flag(command, monkeypatch):
     asked = []
-    monkeypatch.setattr("gossamer.cli.bench.choose_cases", lambda text, plan: asked.append(text) or [])
+    monkeypatch.setattr("gossamer.cli.bench_run.choose_cases", lambda text, plan: asked.append(text) or [])
     command("bench", "runtime", "mlp", "--cases", "thousand,memory", "--device", "cpu")
     command("bench", "--cases", "runtime", "--device", "cpu")
     command("bench", "--device", "cpu")

@@ -148,7 +148,7 @@ moves = st.tuples(
 @given(
     program=st.lists(moves, min_size=1, max_size=14),
     agents=st.integers(2, 5),
-    size=st.sampled_from([1, 3, 2049]),
+    size=st.sampled_from([1, 3, 4097]),
     wide=st.booleans(),
     seed=st.integers(0, 99),
 )

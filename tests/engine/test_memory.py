@@ -44,7 +44,8 @@ def of_histories(run):
     for _ in range(max((ring.depth for ring in rings), default=0)):
         run.simulation.step()
     assert all(len(ring.state_dict()) == ring.depth for ring in rings)
-    return bytes_of(held for ring in rings for held in ring.state_dict().values())
+    kept = (held.untyped_storage() for ring in rings for held in ring.state_dict().values())
+    return sum({storage.data_ptr(): storage.nbytes() for storage in kept}.values())  # the same tensor again counts once
 
 
 # Histories.
@@ -69,6 +70,8 @@ def test_a_rule_that_needs_plain_sgd_refuses_momentum_and_says_why(algorithm, wh
         training(algorithm=algorithm, delay=5, momentum=0.9)
 
 
+SENT_AGAIN = {"diloco": 1, "ad-psgd": 1}  # rules with a part of the message that is the same tensor at many steps
+
 # All other rules take a momentum. It changes the names in a message, not how often it is kept, so one delay will do.
 TRAINED = [(name, delay, 0.0) for name in algorithm_names() for delay in DELAYS]
 TRAINED += [(name, "5", 0.9) for name in algorithm_names() if name not in NEED_PLAIN_SGD]
@@ -88,12 +91,17 @@ def test_histories_are_what_a_message_carries_as_often_as_it_can_be_late(algorit
 
     largest = tau if rule.hears_late and not rule.waits else 0
     depth = largest + rule.period if largest or rule.period > 1 else 0
-    assert run.memory.histories == of_histories(run) == depth * N * of_message(4)
+    repeated = SENT_AGAIN.get(algorithm, 0) * N * d * 8  # bytes of the part that seldom changes
+    whole = depth * N * of_message(4)
+    if not repeated:
+        assert run.memory.histories == of_histories(run) == whole
+    assert of_histories(run) <= run.memory.histories <= of_histories(run) + repeated
     if not rule.totals and rule.period == 1:
         assert run.memory.histories <= len(names) * (tau + 2) * N * d * 4
     assert not run.memory.histories_on_host
     rounded = training(algorithm=algorithm, delay=delay, momentum=momentum, history="bf16")
-    assert rounded.memory.histories == of_histories(rounded) == depth * N * of_message(2)
+    assert of_histories(rounded) <= rounded.memory.histories <= of_histories(rounded) + repeated
+    assert repeated or rounded.memory.histories == depth * N * of_message(2)
 
 
 @pytest.mark.parametrize("algorithm", algorithm_names())
@@ -118,8 +126,10 @@ def test_histories_on_the_host_leave_the_device():
     plain, host, rounded = (estimated(task, history, device="cuda") for history in ("state", "host", "bf16"))
     assert host.histories_on_host and not plain.histories_on_host and not rounded.histories_on_host
     assert host.histories == plain.histories == 2 * rounded.histories
-    assert host.on_device == plain.on_device - plain.histories
-    assert rounded.on_device == plain.on_device - rounded.histories
+    state = N * 21 * 4
+    assert host.states == plain.states + 2 * state  # x and g, which are kept as messages no more
+    assert rounded.states > host.states  # and what is read back
+    assert host.on_device == plain.on_device - plain.histories + 2 * state
     assert not estimated(task, "host").histories_on_host  # on a CPU that is where they are anyway
     assert "histories on the host" in str(host) and "host" not in str(plain)
 
@@ -155,7 +165,7 @@ def test_a_step_needs_what_its_rule_makes_and_keeps():
 
 
 MEASURED = """
-import ctypes, gc, torch, gossamer as gm
+import ctypes, gc, sys, torch, gossamer as gm
 from gossamer.engine import make_training
 from gossamer.nn import make_model
 from gossamer.run.machine import arithmetic
@@ -165,10 +175,11 @@ def run(width):
     x, y = torch.rand(160, 64), torch.randint(0, 10, (160,))
     examples = gm.Examples(x, y)
     task = gm.Task("toy", lambda: make_model(f"mlp:{width},{width}", 64, 10), examples, examples)
-    values = {"network": "clusters:2,2", "delay": "20", "algorithm": "pc-asgd", "batch": 1, "lr": 1e-5}
+    values = {"network": "clusters:2,2", "delay": "20", "batch": 1, "lr": 1e-5}
+    values |= {"algorithm": sys.argv[1], "history": sys.argv[2]}
     training = make_training(make_settings({**values, "execution": "stacked", "threads": 1, "epochs": 2}), task=task)
     with arithmetic(training.settings, plenty=False):
-        for _ in range(25):
+        for _ in range(45):
             training.simulation.step()
     return training
 
@@ -185,13 +196,14 @@ with open("/proc/self/clear_refs", "w") as file:
 before = status("VmRSS")
 training = run(450)
 peak = status("VmHWM") - before
-print(peak, training.memory.on_device, training.simulation.x.numel())
+print(peak, training.memory.on_device - training.memory.code, training.simulation.x.numel())
 """
 
 
-def test_the_estimate_is_what_a_process_takes_within_a_tenth():
-    """PC-ASGD at delay 20: 200 MB, nearly all of it in histories and in the vectors of a step."""
-    done = subprocess.run([sys.executable, "-c", MEASURED], capture_output=True, text=True, check=True)
+@pytest.mark.parametrize(("rule", "history"), [("pc-asgd", "state"), ("pc-asgd", "bf16"), ("diloco", "state")])
+def test_the_estimate_is_what_a_process_takes_within_a_tenth(rule, history):
+    """At delay 20: 140 to 250 MB, nearly all of it in histories and in the vectors of a step."""
+    done = subprocess.run([sys.executable, "-c", MEASURED, rule, history], capture_output=True, text=True, check=True)
     peak, estimate, numbers = map(int, done.stdout.split())
     assert numbers == 4 * 236710
     assert estimate == pytest.approx(peak, rel=0.1)
@@ -309,13 +321,13 @@ def test_what_fits_and_what_nobody_knows_is_let_through(monkeypatch):
 
 
 def test_the_remedy_that_is_named_makes_the_run_fit(monkeypatch):
-    values = {"algorithm": "pc-asgd", "delay": "7"}
+    values = {"algorithm": "pc-asgd", "delay": "30", "epochs": 16}
     needed = training(**values).memory
-    free = needed.on_device - needed.histories // 2
+    free = needed.on_device - needed.histories // 4
     monkeypatch.setattr("gossamer.engine.memory_need.free_bytes", lambda device: free)
     with pytest.raises(gm.UserError, match="use --history bf16"):
         training(**values)
-    assert training(**values, history="bf16").memory.on_device == free
+    assert training(**values, history="bf16").memory.on_device <= free
 
 
 def test_a_run_that_does_not_fit_is_refused_and_writes_nothing(tmp_path, monkeypatch, capsys):

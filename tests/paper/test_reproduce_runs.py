@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from gossamer.cli.interrupt import Interrupt
-from gossamer.cli.reproduce import time_left
+from gossamer.cli.reproduce_run import time_left
 from gossamer.paper import RESULTS
 from gossamer.paper import make_run as runs
 from gossamer.paper.campaign import Campaign, unique
@@ -25,7 +25,7 @@ def tiny(monkeypatch):
 @pytest.fixture
 def without_pages(monkeypatch):
     """Pictures take longer than small runs; other tests look at them."""
-    monkeypatch.setattr("gossamer.cli.reproduce.write_pages", lambda results, sections, folder: [])
+    monkeypatch.setattr("gossamer.cli.reproduce_run.write_pages", lambda results, sections, folder: [])
 
 
 # Runs.
@@ -180,10 +180,10 @@ def test_ctrl_c_keeps_what_was_run_and_ends_with_130(command, tiny, without_page
         def __call__(self):
             return "interrupted" if stop() else None
 
-    monkeypatch.setattr("gossamer.cli.reproduce.Interrupt", Interrupted)
+    monkeypatch.setattr("gossamer.cli.reproduce_run.Interrupt", Interrupted)
     cut = command("reproduce", "table-4", "--protocol", "paper")
     assert cut.status == 130 and "the same command continues" in cut.err
-    monkeypatch.setattr("gossamer.cli.reproduce.Interrupt", Interrupt)
+    monkeypatch.setattr("gossamer.cli.reproduce_run.Interrupt", Interrupt)
     rest = command.well("reproduce", "table-4", "--protocol", "paper", "--only", "theta 0.3", "--json").document
     assert rest["runs"] == 1 and rest["done"] == 1 and rest["made_now"] == 0
 

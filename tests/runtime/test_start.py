@@ -77,7 +77,11 @@ def test_the_algorithms_are_listed_without_torch(command):
 
 
 @pytest.mark.parametrize(
-    "command", ["train", "compare", "demo", "tune", "network", "stability", "bounds", "report", "watch"]
+    "command",
+    [
+        *("train", "compare", "demo", "tune", "network", "stability", "bounds", "report", "watch"),
+        *("bench", "launch", "reproduce"),
+    ],
 )
 def test_the_help_of_a_command_imports_nothing_heavy(command):
     assert run_python(HEAVY + HELP % ([command, "--help"],) + "print(*loaded())") == []

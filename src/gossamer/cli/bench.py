@@ -1,21 +1,13 @@
 """`gossamer bench`: speed and memory on this machine, beside other ways to train the same models."""
 
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich import box
-from rich.table import Table
 
-from gossamer.bench import CASES, Request, choose_cases, load_all, make_request, save, to_markdown
-from gossamer.bench.cases import Case, run_case
-from gossamer.bench.results import make_record, to_facts, to_text_table
-from gossamer.cli.display import err, make_progress, print_json, print_table
-from gossamer.cli.interrupt import INTERRUPTED
-from gossamer.state.checkpoint import write_text
+from gossamer.cli.descriptions import read_descriptions
+
+_CASES = ", ".join(read_descriptions()["cases"])
 
 
 def bench(
@@ -24,7 +16,7 @@ def bench(
     device: Annotated[str | None, typer.Option(help="Torch device (default: cuda if available, else cpu).")] = None,
     cases: Annotated[
         str | None,
-        typer.Option(help=f"Comma-separated names: {', '.join(CASES)} (default: those that suit the device)."),
+        typer.Option(help=f"Comma-separated names: {_CASES} (default: those that suit the device)."),
     ] = None,
     steps: Annotated[
         int | None, typer.Option(help="Steps per timed block (default: each case has its own number).")
@@ -43,63 +35,8 @@ def bench(
 
     Example: gossamer bench mlp algorithms --device cpu
     """
+    from gossamer.bench import make_request  # imports torch, which --help does not need
+    from gossamer.cli.bench_run import run_bench
+
     request = make_request(device, precision, steps, quick=quick)
-    chosen = choose_cases(",".join(filter(None, [*(names or []), cases])) if names else cases, request)
-    out_dir.mkdir(parents=True, exist_ok=True)
-    load_all(out_dir)  # report a file that cannot be read now, not after an hour
-    records, interrupted = _measure(request, chosen, out_dir)
-    if json:
-        print_json({"cases": records, "interrupted": interrupted, "results_dir": str(out_dir)})
-    else:
-        for record in records:
-            _print_record(record)
-    if interrupted:
-        print(f"gossamer: interrupted; the results so far are in {out_dir}", file=sys.stderr)
-        raise typer.Exit(INTERRUPTED)
-    if not json:
-        print(f"RESULTS.md and the figures of this device are in {out_dir}")
-
-
-def _measure(request: Request, chosen: list[Case], folder: Path) -> tuple[list[dict[str, Any]], bool]:
-    """Run the cases and save after each; return the records and whether Ctrl+C ended the run."""
-    records: list[dict[str, Any]] = []
-    for number, one in enumerate(chosen, start=1):
-        try:
-            with _telling(request, f"{one.name} ({number} of {len(chosen)})") as told:
-                measured = run_case(one, told)
-        except KeyboardInterrupt:
-            return records, True
-        record = make_record(request, one, measured)
-        if any({"ms", "seconds", "peak", "us_agent"} & set(row) for row in measured.rows):
-            records.append(record)
-            save(folder, request.device, record)
-            write_text(folder / "RESULTS.md", to_markdown(load_all(folder)))
-        if measured.interrupted:
-            return records, True
-    return records, False
-
-
-@contextmanager
-def _telling(request: Request, title: str) -> Iterator[Request]:
-    """Show the present case on standard error: a moving line on a terminal, elsewhere one line per case."""
-    if not err.is_terminal:
-        print(f"gossamer: measuring {title}", file=sys.stderr)
-        yield request
-        return
-    with make_progress() as progress:
-        bar = progress.add_task(title, total=None, note="")
-        yield request.saying(lambda text: progress.update(bar, advance=1, note=text))
-
-
-def _print_record(record: dict[str, Any]) -> None:
-    headings, rows = to_text_table(record)
-    title = f"{record['title']}, {record['environment']['device']}\n{record['about']}"
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for position, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if position else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    print_table(table)
-    for fact in to_facts(record):
-        print(fact)
-    print()
+    run_bench(request, ",".join(filter(None, [*(names or []), cases])) if names else cases, out_dir, json=json)

@@ -1,5 +1,6 @@
 """Estimates the memory of a run before it starts, and refuses a run that does not fit."""
 
+import math
 import os
 from dataclasses import dataclass
 
@@ -10,7 +11,7 @@ from gossamer.algorithms.message_parts import part_bytes
 from gossamer.data import BLOCK
 from gossamer.engine.execution.base import Setup
 from gossamer.engine.mailbox import planned_rings
-from gossamer.engine.step_memory import step_memory
+from gossamer.engine.step_memory import StepMemory, step_memory
 from gossamer.errors import UserError
 from gossamer.fused import is_fused
 from gossamer.network import Fixed, Network
@@ -21,6 +22,7 @@ GRADIENT_VECTORS = 1.5  # of [N, d] in a backward pass: the gradient, and tempor
 OTHER_VECTORS = 0.5  # measured on a CPU, for models of 2e5 to 1e6 parameters
 HOLES = 1.5  # the most that kept memory took, over what is in use: 1.39
 MODULES = 3  # copies of one agent's model
+CODE = 160_000_000  # measured: numba, LLVM and the compiled loop, where rules are fused
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Memory:
     activations: int
     data: int
     batches: int = 0
+    code: int = 0
     histories_on_host: bool = False
     histories_in_bf16: bool = False
 
@@ -39,11 +42,12 @@ class Memory:
     def on_device(self) -> int:
         """The bytes that must fit on the device."""
         histories = 0 if self.histories_on_host else self.histories
-        return self.states + self.activations + self.data + self.batches + histories
+        return self.states + self.activations + self.data + self.batches + self.code + histories
 
     def __str__(self) -> str:
         parts = {"states": self.states, "histories": self.histories, "activations": self.activations}
         parts |= {"data": self.data, "batches": self.batches}
+        parts |= {"code": self.code} if self.code else {}
         listed = ", ".join(f"{name} {in_words(value)}" for name, value in parts.items())
         place = " (histories on the host)" if self.histories_on_host else ""
         return f"about {in_words(self.on_device)}: {listed}{place}"
@@ -59,39 +63,55 @@ def in_words(count: int | float) -> str:
 
 
 def estimate(setup: Setup, algorithm: Algorithm, network: Network, *, batch: int, plain: bool, history: str) -> Memory:
-    """Estimate the memory of a run: states and histories exactly, activations from one small forward pass."""
-    size, itemsize = setup.module.size, setup.dtype.itemsize
-    names, depth = planned_rings(algorithm, network, plain=plain)
-    rounded = 2 if history == "bf16" else itemsize
-    kept = [part_bytes(algorithm, name, size, itemsize if name in algorithm.numbers else rounded) for name in names]
+    """Estimate the memory of a run: histories exactly, activations from one small forward pass."""
+    step = step_memory(algorithm, network, setup.dtype, plain=plain, history=history)
+    numbers = setup.num_agents * setup.module.size
     examples = (setup.task.train, setup.task.test)
     return Memory(
-        states=_state_bytes(setup, algorithm, network, names, plain=plain),
-        histories=depth * setup.num_agents * sum(kept),
+        states=_state_bytes(setup, algorithm, network, step, plain=plain, history=history),
+        histories=_history_bytes(setup, algorithm, network, step, plain=plain, history=history),
         activations=setup.num_agents * batch * _activation_bytes(setup),
         batches=setup.num_agents * batch * _example_bytes(setup),
         data=sum(part.x.numel() * part.x.element_size() + part.y.numel() * 8 for part in examples),
+        code=CODE if is_fused(numbers, setup.dtype, setup.device) else 0,
         histories_on_host=history == "host" and setup.device != "cpu",
         histories_in_bf16=history == "bf16",
     )
 
 
-def _state_bytes(setup: Setup, algorithm: Algorithm, network: Network, names: tuple[str, ...], *, plain: bool) -> int:
+def _history_bytes(
+    setup: Setup, algorithm: Algorithm, network: Network, step: StepMemory, *, plain: bool, history: str
+) -> int:
+    """Return the bytes of all histories. A tensor that is sent again, and not copied, is kept once."""
+    names, depth = planned_rings(algorithm, network, plain=plain)
+    exact, count = algorithm.totals | algorithm.numbers, 0
+    for name in names:
+        copied = setup.device != "cpu" or (history != "state" and not (history == "bf16" and name in exact))
+        renewed = 1.0 if copied else step.renewed.get(name, 1.0)
+        slots = min(depth, math.ceil(depth * renewed) + 1)
+        itemsize = 2 if history == "bf16" and name not in algorithm.numbers else setup.dtype.itemsize
+        count += slots * part_bytes(algorithm, name, setup.module.size, itemsize)
+    return count * setup.num_agents
+
+
+def _state_bytes(
+    setup: Setup, algorithm: Algorithm, network: Network, step: StepMemory, *, plain: bool, history: str
+) -> int:
     """Return the bytes of a step at its dearest moment, but for the histories: in the backward pass or in the rule."""
+    names, _ = planned_rings(algorithm, network, plain=plain)
     numbers, agents = setup.num_agents * setup.module.size, setup.num_agents
     vector = numbers * setup.dtype.itemsize
-    step = step_memory(algorithm, network, setup.dtype, plain=plain)
     kept = 1 + (agents + 1 + MODULES) / agents  # the models that train, those that are evaluated, and the modules
     kept += OTHER_VECTORS + (0 if plain else 1)
     own = _rule_bytes(algorithm, network, setup) - numbers * step.shared
     window = bool(names) and algorithm.past is Past.WINDOW
     in_rule = numbers * step.working
     if is_fused(numbers, setup.dtype, setup.device):  # g, the next x, and what is kept: no temporary tensors
-        in_rule = min(in_rule, (2 + window) * vector + own)
+        in_rule = min(in_rule, (2 + window) * vector + own) + numbers * step.read_back
     if window:
         kept += 1
         in_rule += (_ages_at_once(network) - 1) * vector  # a sum for each age
-    in_rule += 0 if "x" in names else vector
+    in_rule += 0 if "x" in names and history == "state" else vector  # else x is not kept as a message too
     return int(kept * vector + own + max((1 + GRADIENT_VECTORS) * vector, in_rule))
 
 

@@ -1,7 +1,8 @@
 """The memory that a step of a rule needs besides what is kept, found by running the rule on four agents."""
 
 import weakref
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -29,10 +30,14 @@ class StepMemory:
     Attributes:
         working: the most that a step makes before it ends, but for messages, which histories keep.
         shared: what the rule keeps between steps that histories keep too.
+        read_back: what the histories give back in another type than they keep, in one step.
+        renewed: the share of the steps at which a part of the messages is a new tensor.
     """
 
     working: float
     shared: float
+    read_back: float = 0.0
+    renewed: Mapping[str, float] = field(default_factory=dict)
 
 
 class _Live(TorchDispatchMode):
@@ -41,7 +46,7 @@ class _Live(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.made: dict[int, int] = {}  # bytes by storage
-        self.peak = 0
+        self.peak = self.read_back = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
@@ -51,35 +56,45 @@ class _Live(TorchDispatchMode):
                 if storage._cdata not in self.made:
                     self.made[storage._cdata] = storage.nbytes()
                     weakref.finalize(storage, self.made.pop, storage._cdata, None)
+        if func is torch.ops.aten._to_copy.default and args[0].dtype == torch.bfloat16:
+            self.read_back += result.nbytes
         self.peak = max(self.peak, sum(self.made.values()))
         return result
 
 
-def step_memory(algorithm: Algorithm, of: Network, dtype: torch.dtype, *, plain: bool) -> StepMemory:
+def step_memory(
+    algorithm: Algorithm, of: Network, dtype: torch.dtype, *, plain: bool, history: str = "state"
+) -> StepMemory:
     """Run the rule on four agents, whose late messages have one age, and return what its dearest step needs.
 
     A rule that was made for one network or one model may fail on the small ones; then return a guess.
     """
     try:
-        return _measured(algorithm, of, dtype, plain=plain)
+        return _measured(algorithm, of, dtype, plain=plain, history=history)
     except (ArithmeticError, AssertionError, LookupError, RuntimeError, TypeError, UserError, ValueError):
         return StepMemory(GUESS * dtype.itemsize, 0.0)
 
 
-def _measured(algorithm: Algorithm, of: Network, dtype: torch.dtype, *, plain: bool) -> StepMemory:
+def _measured(algorithm: Algorithm, of: Network, dtype: torch.dtype, *, plain: bool, history: str) -> StepMemory:
     late = algorithm.hears_late and not algorithm.waits and (of.delay.largest > of.reliable_delay or of.loss > 0)
     net = network(AGENTS, DELAY if late else 0)
     source = FunctionSource(lambda x, t: x, lambda x, t: x[:, 0])
     start = torch.ones(net.num_agents, SIZE, dtype=dtype)
     local = LocalOptimizer(momentum=0.0 if plain else 0.9)
-    run = Simulation(algorithm, net, source, start, lr=lambda t: 1e-3, local=local)
-    working = shared = 0.0
-    for t in range(min(MOST_STEPS, max(STEPS, 2 * algorithm.period + DELAY + 1))):
+    run = Simulation(algorithm, net, source, start, lr=lambda t: 1e-3, local=local, history=history)
+    rings = run.mailbox.rings
+    working = shared = read_back = 0.0
+    new = dict.fromkeys(rings, 0)
+    steps = min(MOST_STEPS, max(STEPS, 2 * algorithm.period + DELAY + 1))
+    for t in range(steps):
         with _Live() as live:
             run.step()
-        held = {tensor.untyped_storage()._cdata for ring in run.mailbox.rings.values() for tensor in ring.held()}
+        held = {tensor.untyped_storage()._cdata for ring in rings.values() for tensor in ring.held()}
         sent = sum(size for storage, size in live.made.items() if storage in held)
         if t > 2 * DELAY:  # before, the sums of past states are rebuilt, block by block
-            working = max(working, live.peak - sent)
+            working, read_back = max(working, live.peak - sent), max(read_back, live.read_back)
         shared = sum(kept.nbytes for kept in run.state.values() if kept.untyped_storage()._cdata in held)
-    return StepMemory(working / start.numel(), shared / start.numel())
+        for name, ring in rings.items():
+            new[name] += t > 0 and not ring.repeats(t)
+    renewed = {name: count / (steps - 1) for name, count in new.items()}
+    return StepMemory(working / start.numel(), shared / start.numel(), read_back / start.numel(), renewed)

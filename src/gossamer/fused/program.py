@@ -22,7 +22,7 @@ from gossamer.shapes import Tensor
 
 T = TypeVar("T")
 
-BLOCK = 2048  # columns; a few scratch blocks fit into the first-level cache
+BLOCK = 4096  # columns; scratch blocks fit into the second-level cache, and rows are read in long stretches
 SMALLEST_SHARE = 2**19  # numbers that a thread is worth
 SHORT = 2  # terms of a sum that is cheaper to compute again than to keep
 
@@ -97,7 +97,9 @@ class _Program:
         for term in terms:
             a = resolved(term.a)
             if isinstance(a, Sum) and term.b is None and id(a) in self._inlined:
-                flat += [inner.times(term.factor, term.rows) for inner in self._flat(a.terms)]
+                inside = self._flat(a.terms)
+                as_it_is = term.factor == 1.0 and term.rows is None
+                flat += inside if as_it_is else [inner.times(term.factor, term.rows) for inner in inside]
             else:
                 flat.append(term._replace(a=a, b=None if term.b is None else resolved(term.b)))
         return flat

@@ -37,6 +37,10 @@ class Ring:
         assert held is not None
         return (held if columns is None else held[:, columns]).to(self.like, non_blocking=True)
 
+    def repeats(self, step: int) -> bool:
+        """Say whether the value of a step is the tensor of the step before, which takes no memory of its own."""
+        return self._slots[step % self.depth] is self._slots[(step - 1) % self.depth]
+
     def held(self) -> list[Tensor]:
         """Return the values that are held."""
         return [value for value in self._slots if value is not None]

@@ -10,7 +10,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from gossamer.cli.launch import make_launch, parse_ranks
+from gossamer.cli.launch_run import make_launch, parse_ranks
 from gossamer.cli.launch_view import LaunchView, to_line, to_table
 from gossamer.errors import UserError
 from gossamer.network import Trace

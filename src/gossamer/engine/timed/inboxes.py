@@ -115,8 +115,11 @@ class Inboxes:
 
     # ---- all agents
 
-    def blocks_by_age(self, block: Block, heard: Sequence[Heard]) -> dict[int, Block] | None:
-        """Return the block in which all messages of an age are, by age; None if they are not together."""
+    def blocks_by_age(self, heard: Sequence[Heard]) -> dict[int, Block] | None:
+        """Return the block in which all messages of an age are, by age; None if they are not together.
+
+        All current messages have to be of one block, whatever their age.
+        """
         found: dict[int, Block] = {}
         for each in heard:
             for age, message in zip(each.ages, each.messages, strict=True):
@@ -125,9 +128,8 @@ class Inboxes:
                 its = message.content.block
                 if not its.is_whole or found.setdefault(age, its) is not its:
                     return None
-                if age <= self._tolerance and its is not block:
-                    return None
-        return found
+        current = [its for age, its in found.items() if age <= self._tolerance]
+        return found if all(its is current[0] for its in current) else None
 
     def of_all(
         self, block: Block, blocks: Mapping[int, Block], heard: Sequence[Heard], defer: Callable[[Tensor], Tensor]
@@ -140,7 +142,8 @@ class Inboxes:
         new = torch.tensor([flag for each in heard for flag in each.new], dtype=torch.bool)
         weights, groups, new_fresh = self._held_at(ages, new)
         self._all_ages = ages
-        message, steps = self._parts(block, defer), self._steps_of_all(heard)
+        fresh = next((its for age, its in blocks.items() if age <= self._tolerance), block)
+        message, steps = self._parts(fresh, defer), self._steps_of_all(heard)
         keeps, window = self.algorithm.past is not Past.NONE, self.algorithm.past is Past.WINDOW
         late = []
         for age, (of_age, new_of_age) in groups.items():
@@ -148,7 +151,8 @@ class Inboxes:
             own = {"x": defer(blocks[age].parts["x"]), **then} if keeps else {}
             moved = defer(drift(block, blocks[age], age)) if window else None
             late.append(Late(age, of_age, then, own, moved, new_of_age, steps))
-        return AtUpdate(Inbox(defer(block.parts["x"]), tuple(late), message, message, new_fresh), weights, ages)
+        inbox = Inbox(defer(fresh.parts["x"]), tuple(late), message, self._parts(block, defer), new_fresh)
+        return AtUpdate(inbox, weights, ages)
 
     def _steps_of_all(self, heard: Sequence[Heard]) -> LinkMatrix | None:
         """Return the senders' steps; None if they are the ages."""

@@ -257,7 +257,7 @@ class TimedSimulation:
             return []
         turn = self._turns[ready[0]]
         if len(ready) == len(self._everyone) > 1 and all(self._turns[agent] is turn for agent in ready):
-            blocks = self.inboxes.blocks_by_age(turn.block, list(heard.values()))
+            blocks = self.inboxes.blocks_by_age(list(heard.values()))
             if blocks is not None:
                 return [self._update_all(turn, blocks, list(heard.values()))]
         for agent in ready:
