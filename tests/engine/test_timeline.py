@@ -34,19 +34,20 @@ def assert_same(line, times, paths):
 
 
 @pytest.mark.parametrize("text", [*EVERY, *FURTHER])
-@settings(max_examples=6)
+@settings(max_examples=4)
 @given(beds())
 def test_goes_where_the_oracle_goes(text, bed):
     rule = algorithm_from(text)
     bed = bed.suited_to(rule)
-    story = bed.truth(rule)
-    assert_same(bed.line(rule), story.times, story.paths)
+    line = bed.line(rule)
+    story = bed.truth(rule, line.network.delay)
+    assert_same(line, story.times, story.paths)
 
 
 # ---- the step simulator
 
 
-@pytest.mark.parametrize("text", [*EVERY, *FURTHER])
+@pytest.mark.parametrize("text", EVERY)
 @settings(max_examples=2)
 @given(st.integers(2, 5), st.sampled_from(["fixed", "matrix"]), st.sampled_from(COMPUTE), st.integers(0, 99))
 def test_equal_speeds_and_whole_delays_give_the_path_of_the_step_simulator(text, n, kind, compute, seed):
@@ -185,7 +186,6 @@ BAD = {
     "a link without bandwidth": {"bandwidth": ONE_NAN},
     "negative tolerance": {"tolerance": -1},
     "max_age of zero": {"max_age": 0},
-    "a tolerance above max_age": {"tolerance": 9, "max_age": 8},
     "no agents": {"agents": 0},
     "more agents than the network": {"agents": 4},
     "no seconds": {"seconds": 0.0},

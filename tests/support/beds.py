@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import gossamer as gm
 from event_oracle import Story, event_oracle
 from gossamer.algorithms.rivals.server import ServerBased
+from gossamer.network import Delay
 from worlds import Smooth, World
 
 COMPUTE = [0.5, 0.7, 1.0, 1.4, 2.0]  # seconds, few, so that agents end at the same time
@@ -90,11 +91,12 @@ class Bed:
             rule, self.world.network, gradient_of(smooth), smooth.x0, **{"lr": self.world.lr} | given | options
         )
 
-    def truth(self, rule: gm.Algorithm) -> Story:
+    def truth(self, rule: gm.Algorithm, delay: Delay) -> Story:
+        """What the oracle does, if the rule is told of this delay."""
         names = ("compute", "seconds", "tolerance", "max_age", "momentum", "seed")
         return event_oracle(
             rule,
-            self.world.network,
+            self.world.network.changed(delay=delay),
             gradient_of(self.world.smooth),
             self.world.smooth.x0,
             lr=self.world.lr,

@@ -19,6 +19,7 @@ from gossamer.state.checkpoint import part_of
 from gossamer.state.local import LocalOptimizer
 
 
+@runtime_checkable
 class Offering(Protocol):
     """A source of gradients that says what else it can evaluate."""
 
