@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gossamer as gm
-from beds import COMPUTE, Bed, beds, can_have_momentum, gradient_of, needs_complete_graph
+from beds import COMPUTE, Bed, assert_starts_as, beds, can_have_momentum, gradient_of, needs_complete_graph
 from gossamer.algorithms import algorithm_names
 from worlds import World, algorithm_from
 
@@ -70,6 +70,15 @@ def test_where_nothing_is_late_all_are_synchronous(text):
         text, world.network, gradient_of(world.smooth), world.smooth.x0, lr=world.lr, testbed=bed, seconds=3.6
     )
     assert_same(line, [0.3 * np.arange(1, 13)] * 5, world.path("sync").numpy().swapaxes(0, 1))
+
+
+@pytest.mark.parametrize("name", ["sync", "cdmsgd"])
+@settings(max_examples=8)
+@given(beds())
+def test_rules_that_wait_go_the_same_way_at_any_speed(name, bed):
+    rule = gm.algorithm(name)
+    bed = bed.suited_to(rule)
+    assert_starts_as(bed.line(rule).paths, bed.synchronous_path(rule))
 
 
 # ---- laws

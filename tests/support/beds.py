@@ -1,6 +1,6 @@
 """Random machines, links and networks for runs in seconds, for the engine and for the oracle."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -28,6 +28,12 @@ def gradient_of(smooth: Smooth) -> Callable:
         return np.array([smooth.one(int(i), row, int(k)) for row, i, k in rows])
 
     return gradient
+
+
+def assert_starts_as(paths: Sequence[Any], expected: np.ndarray) -> None:
+    """Each agent's path is the beginning of its path [steps + 1, n, d] there."""
+    for i, path in enumerate(paths):
+        np.testing.assert_allclose(np.asarray(path), expected[: len(path), i], rtol=1e-12, atol=1e-12)
 
 
 def needs_complete_graph(rule: gm.Algorithm) -> bool:
@@ -90,6 +96,12 @@ class Bed:
         return gm.timeline(
             rule, self.world.network, gradient_of(smooth), smooth.x0, **{"lr": self.world.lr} | given | options
         )
+
+    def synchronous_path(self, rule: gm.Algorithm) -> np.ndarray:
+        """The path [steps + 1, n, d] of as many steps as the fastest agent could make."""
+        smooth, steps = self.world.smooth, int(self.seconds / min(self.compute))
+        local = {"lr": self.world.lr, "momentum": self.momentum}
+        return gm.trajectory(rule, self.world.network, smooth.gradient, smooth.x0, steps=steps, **local).numpy()
 
     def truth(self, rule: gm.Algorithm, delay: Delay) -> Story:
         """What the oracle does, if the rule is told of this delay."""
