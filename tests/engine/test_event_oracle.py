@@ -87,9 +87,9 @@ def test_ages_count_own_iterations_that_ended_at_or_after_the_stamp():
 
 def test_the_newest_message_waits_for_a_busy_link_and_replaces_one_that_waits():
     busy = {"x0": (0.0, 0.0), "g": (-1.0, 0.0), "compute": [1.0, 10.0], "bandwidth": 40.0, "message_bytes": 100}
-    # Agent 0 is at k when its iteration k begins, and publishes that at k + 1. A message takes 2.5 s to send: state 0 is
-    # sent from 1 to 3.5, then 2, which replaced 1, to 6. At 6 state 4 begins, which waited, and not 5, which is
-    # published then. It is sent at 8.5 and arrives at 10.
+    # Agent 0 is at k when its iteration k begins, and publishes that at k + 1. Sending takes 2.5 s: state 0 is sent
+    # from 1 to 3.5, then 2, which replaced 1, to 6. At 6 state 4 begins, which waited, and not 5, which is published
+    # then. It is sent at 8.5 and arrives at 10.
     story = two("d-asgd", latency=1.5, seconds=10.0, **busy)
     assert story.ages[1] == [{0: 0}] and story.paths[1][:, 0].tolist() == [0, 2]
     # A little later agent 1 holds state 2 only.
