@@ -25,14 +25,14 @@ def generator(seed: int, purpose: str, *indices: int) -> torch.Generator:
 
 
 @contextlib.contextmanager
-def drawing_from(device: torch.device, seed: int, purpose: str, step: int) -> Iterator[None]:
+def drawing_from(device: torch.device, seed: int, purpose: str, *indices: int) -> Iterator[None]:
     """Within the context, modules on this device draw from the seed of the run.
 
     Seeds this one generator directly: torch.manual_seed also queues a call with a traceback for every unused device.
     """
     borrowed = _global_generator(device)
     before = borrowed.get_state()
-    borrowed.manual_seed(generator(seed, purpose, step).initial_seed())
+    borrowed.manual_seed(generator(seed, purpose, *indices).initial_seed())
     try:
         yield
     finally:

@@ -69,6 +69,7 @@ FLAGS = {
         *("--delay", "--clusters", "--loss", "--mixing", "--lazy", "--no-lazy", "--clip-weights", "--discover"),
         *("--no-discover", "--seed", "--save", "--picture", "--json"),
     },
+    "testbed": {"--message", "--step-seconds", "--network", "--out", "--json"},
     "algorithms": {"--plugin", "--json"},
     "bounds": {*SHARED_FLAGS, "--probes", "--draws", "--examples", "--constant", "--json"},
     "stability": {

@@ -1,7 +1,9 @@
 """Rules whose arithmetic is deferred and done in one pass give what torch gives, operation by operation."""
 
 import dataclasses
+import gc
 import operator
+import weakref
 
 import numpy as np
 import pytest
@@ -197,6 +199,20 @@ def test_a_change_after_a_view_is_seen_by_the_view():
     assert torch.equal(column, 2 * x[:, 0] + 1)
     torch.testing.assert_close(real(before), 2 * x + 1)
     torch.testing.assert_close(real(rows), 2 * x + 1)
+
+
+def test_rows_are_freed_when_the_last_name_of_them_is_gone():
+    """Not when Python looks for cycles: until then every step would need new memory."""
+    recorder = make_recorder(torch.ones(3, 4))
+    rows = recorder.defer(torch.ones(3, 4)) * 2
+    freed = weakref.ref(rows)
+    gc.disable()
+    try:
+        assert torch.stack([rows.abs(), rows]).sum() == 48  # operations that are not recorded
+        del rows
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 def test_an_agent_pays_for_the_messages_that_it_holds_whatever_their_ages(monkeypatch):

@@ -243,7 +243,7 @@ class PcAsgd(PredictorChoice):
             if self.criterion == "public-code":
                 from_pre, from_cli = mix_heard(own, inbox, weights), mix_reliable(own, inbox, weights)
             g, segments = self._test_gradient(own), self._segments(own)
-            better, other = scores(self.criterion, (pre - from_pre, cli - from_cli), g, segments)
+            better, other = scores(self.criterion, ((from_pre, pre), (from_cli, cli)), g, segments)
             chosen = better >= other
         return self._vote(chosen, late) & late[:, None]
 
@@ -263,22 +263,28 @@ class PcAsgd(PredictorChoice):
 
 def scores(
     criterion: str,
-    displacements: Sequence[Float[Tensor, "a d"]],
+    moves: Sequence[tuple[Float[Tensor, "a d"], Float[Tensor, "a d"]]],
     gradient: Float[Tensor, "a d"],
     segments: tuple[int, ...],
 ) -> list[Float[Tensor, "a s"]]:
-    """Return the score of each step, for each agent and each segment of its parameters."""
-    inner = [_by_segment(moved * gradient, segments) for moved in displacements]
+    """Return the score of each step, from one point to another, for each agent and each segment of its parameters."""
+    measured = [_measure(to - start, gradient, segments) for start, to in moves]
     if criterion == "decrease":
-        return [-torch.stack(each, dim=1) for each in inner]
-    lengths = [_length_by_segment(moved, segments) for moved in displacements]
-    products = [torch.stack(each, dim=1) for each in inner]
-    norms = [torch.stack(each, dim=1) for each in lengths]
+        return [-torch.stack(inner, dim=1) for inner, _ in measured]
+    products = [torch.stack(inner, dim=1) for inner, _ in measured]
+    norms = [torch.stack(lengths, dim=1) for _, lengths in measured]
     if criterion == "public-code":
         whole = torch.stack(_length_by_segment(gradient, segments), dim=1)
         return [along / (norm * whole + TINY) for along, norm in zip(products, norms, strict=True)]
     sign = 1 if criterion == "literal" else -1
     return [along / (norm + TINY) * sign for along, norm in zip(products, norms, strict=True)]
+
+
+def _measure(
+    moved: Float[Tensor, "a d"], gradient: Float[Tensor, "a d"], segments: tuple[int, ...]
+) -> tuple[list[Float[Tensor, " a"]], list[Float[Tensor, " a"]]]:
+    """Return the inner products of a displacement with the gradient, and its lengths, by segment."""
+    return _by_segment(moved * gradient, segments), _length_by_segment(moved, segments)
 
 
 def _length_by_segment(values: Float[Tensor, "a d"], segments: tuple[int, ...]) -> list[Float[Tensor, " a"]]:

@@ -14,6 +14,7 @@ from gossamer.bench.cases import Request
 from gossamer.bench.measure import Contestant
 from gossamer.data import Examples, Normalize, partition
 from gossamer.data.device_batches import DeviceBatches
+from gossamer.engine.make_training import make_training
 from gossamer.engine.training import Training
 from gossamer.errors import StabilityWarning
 from gossamer.network import network
@@ -105,7 +106,7 @@ class Workload:
         """Build the run without warnings: divergence does not matter here."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", StabilityWarning)
-            return Training(self.settings(request, algorithm, **more), task=task)
+            return make_training(self.settings(request, algorithm, **more), task=task)
 
     def with_delay(self, delay: int) -> "Workload":
         """Return the same workload with another delay."""

@@ -40,7 +40,7 @@ def bounds(
 
     Example: gossamer bounds --network paper-1 --delay 5 --lr 0.02 --epochs 20 --theta 0.3
     """
-    from gossamer.engine.training import Training  # imports torch, which --help does not need
+    from gossamer.engine.make_training import make_training  # imports torch, which --help does not need
     from gossamer.run.merge_settings import merge_settings, with_file
     from gossamer.theory.constants_report import report
 
@@ -48,7 +48,7 @@ def bounds(
         if number < 1:
             raise UserError(f"{name} must be 1 or more, got {number}")
     by_hand = _constants(constant or [])
-    training = Training(merge_settings(with_file(_settings_file(run), given)))
+    training = make_training(merge_settings(with_file(_settings_file(run), given)))
     with make_progress() as progress:
         bar = progress.add_task(training.algorithm.name, total=training.steps, note="then estimates")
         document = report(

@@ -18,6 +18,7 @@ from gossamer.run.folder import make_folder, unused_folder
 from gossamer.run.metric_rows import LabelledRun
 from gossamer.train.compare import Entry, check_all, plan, run_all, split_algorithms, summarise, write_results
 from gossamer.train.progress import Bars
+from gossamer.train.time_columns import verdict
 
 
 def entries_of(algorithms: str, values: dict[str, Any], preset: str | None) -> list[Entry]:
@@ -60,6 +61,8 @@ def run_comparison(
         "epochs": runs[0].summary["epochs"],
         "seeds": seeds,
         "validation": entries[0].settings.validation,
+        "testbed": entries[0].settings.testbed,
+        "seconds": entries[0].settings.seconds or None,
         "results": rows,
         "report_dir": str(folder),
     }
@@ -69,11 +72,20 @@ def run_comparison(
         print_json(document)
         return
     title = (
-        f"{document['task']}, {document['network']}, delay {document['delay']}, {seeds} seed{'s' if seeds > 1 else ''}"
+        f"{document['task']}, {document['network']}, {_where(document)}, {seeds} seed{'s' if seeds > 1 else ''}"
         f"{', on held-out training data' if document['validation'] else ''}"
     )
     print_table(comparison_table(rows, title, tuned=tuned))
+    for line in verdict(rows):
+        print(line)
     print(f"{f'{drawn} plots, ' if drawn else ''}results.json, results.md and all runs are in {folder}")
+
+
+def _where(document: dict[str, Any]) -> str:
+    """Say on what the runs were: a testbed and simulated seconds, or a delay in steps."""
+    if document["testbed"] is None:
+        return f"delay {document['delay']}"
+    return f"{document['testbed']}" + ("" if document["seconds"] is None else f", {document['seconds']:g} s")
 
 
 def _draw(folder: Path, runs: list[LabelledRun], network: Network) -> int:

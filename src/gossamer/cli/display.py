@@ -12,6 +12,7 @@ from gossamer.run.strict_json import to_json
 from gossamer.train.progress import err as err
 from gossamer.train.progress import make_progress as make_progress
 from gossamer.train.progress import step_callback as step_callback
+from gossamer.train.time_columns import time_columns
 
 WIDE = 110  # characters per line of a table in a file or a pipe
 out = Console()
@@ -42,7 +43,9 @@ def comparison_table(rows: list[dict[str, Any]], title: str, *, tuned: bool = Fa
     table.add_column("algorithm", overflow="fold", min_width=min(16, max(len(row["label"]) for row in rows)))
     if tuned:
         table.add_column("lr", justify="right", no_wrap=True)
-    for heading in ("accuracy %", "average", "loss", "spread", "predict", "MB", "s"):
+    further = time_columns(rows)
+    usual = ("accuracy %", "average", "loss", "spread", "predict", "MB", "s")
+    for heading in (*usual, *(heading for heading, _ in further)):
         table.add_column(heading, justify="right", no_wrap=True, min_width=10 if heading == "accuracy %" else None)
     best = max(row["accuracy_mean"] for row in rows)
     for row in rows:
@@ -61,5 +64,6 @@ def comparison_table(rows: list[dict[str, Any]], title: str, *, tuned: bool = Fa
             "-" if row["predict_fraction"] is None else f"{100 * row['predict_fraction']:.0f} %",
             f"{row['bytes_sent'] / 1e6:.0f}",
             f"{row['seconds']:.1f}",
+            *(cell(row) for _, cell in further),
         )
     return table

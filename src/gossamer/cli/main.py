@@ -20,6 +20,7 @@ COMMANDS = {
     "compare": "Compare algorithms on one task and network over several seeds.",
     "tune": "Find a learning rate for each algorithm on held-out data.",
     "network": "Show a network: links, clusters and mixing matrices.",
+    "testbed": "Show a testbed: transfer times, ages in steps, the synchronous round.",
     "algorithms": "List every algorithm, or show one with its options.",
     "bounds": "Print the paper's bounds beside what a run measured.",
     "stability": "Check whether an algorithm is stable at a learning rate.",

@@ -5,6 +5,7 @@ import shlex
 import statistics
 import sys
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from rich.progress import Progress, TaskID
 from gossamer.algorithms.options import read_options
 from gossamer.cli.display import make_progress, print_json, print_lines, step_callback
 from gossamer.cli.interrupt import STOPPED, Interrupt
+from gossamer.engine.make_training import make_training
 from gossamer.engine.training import Training
 from gossamer.errors import UserError
 from gossamer.network import Network
@@ -89,7 +91,7 @@ def run_training(request: TrainRequest, time_limit: float | None, *, json: bool)
     if not json:
         print_lines(training.notes)
     summary = _finished(training, folder) or _run(training, folder, interrupt)
-    _end(summary, folder, training.steps, json=json)
+    _end(summary, folder, training.length, json=json)
 
 
 def _too_much(extra: str) -> UserError:
@@ -116,13 +118,13 @@ def _end(summary: Summary, folder: RunFolder, steps: int, *, json: bool) -> None
 
 
 def _begin(request: TrainRequest) -> tuple[Training, RunFolder]:
-    training = Training(request.settings())
+    training = make_training(request.settings())
     return training, request.make_folder(training.settings, training.network)
 
 
 def _resume(request: TrainRequest) -> tuple[Training, RunFolder]:
     folder, settings = request.open_folder()
-    path, training = folder.path, Training(settings)
+    path, training = folder.path, make_training(settings)
     if folder.never_saved:
         warnings.warn(f"'{path}' has no checkpoint yet; starting again from step 0", RuntimeWarning, stacklevel=2)
         folder.keep_rows(0)
@@ -133,7 +135,7 @@ def _resume(request: TrainRequest) -> tuple[Training, RunFolder]:
 
 def _finished(training: Training, folder: RunFolder) -> Summary | None:
     """Return the summary if the run has finished already, with a note to the user; else None. Saves nothing."""
-    if folder.read_summary().get("status") != "finished" or training.simulation.t < training.steps:
+    if folder.read_summary().get("status") != "finished" or training.progress < training.length:
         return None
     print(f"gossamer: the run in {folder.path} has already finished; this is its summary", file=sys.stderr)
     return {**training.run().summary, "run_dir": str(folder.path)}
@@ -141,7 +143,7 @@ def _finished(training: Training, folder: RunFolder) -> Summary | None:
 
 def _run(training: Training, folder: RunFolder, interrupt: Interrupt) -> Summary:
     with make_progress() as progress, interrupt:
-        bar = progress.add_task(training.algorithm.name, total=training.steps, completed=training.simulation.t, note="")
+        bar = progress.add_task(training.algorithm.name, total=training.length, completed=training.progress, note="")
         with logged(folder, training.settings, training.history):
             return training.run(folder, step_callback(progress, bar), interrupt).summary
 
@@ -190,6 +192,7 @@ def _print_summary(summary: Summary) -> None:
         else f"{summary['consensus_distance']:.4f} (mean distance from the average model)",
         "predicts": "-" if predict is None else f"{100 * predict:.1f} % of the steps with late messages",
         "sent": f"{summary['bytes_sent'] / 1e6:.1f} MB in {summary['iterations']} iterations",
+        **_simulated(summary),
         "time": f"{summary['seconds']:.1f} s",
         "folder": summary["run_dir"],
     }
@@ -197,6 +200,23 @@ def _print_summary(summary: Summary) -> None:
         sizes = "+".join(str(len(members)) for members in summary["clusters"])
         lines["clusters"] = f"{sizes} and tau {summary['tau_discovered']}, discovered from message ages"
     print_lines(lines)
+
+
+def _simulated(summary: Mapping[str, Any]) -> dict[str, str]:
+    """Return the lines on simulated time and on the target, if there are any."""
+    lines = {}
+    if "sim_seconds" in summary:
+        each = summary["iterations_per_agent"]
+        lines["simulated"] = (
+            f"{summary['sim_seconds']:.4g} s, {min(each)} to {max(each)} iterations an agent, computing "
+            f"{100 * summary['goodput']:.0f} % of the time"
+        )
+    if summary["target"] is not None:
+        took = [] if summary["seconds_to_target"] is None else [f"{summary['seconds_to_target']:.4g} s"]
+        if summary["steps_to_target"] is not None:
+            took += [f"{summary['steps_to_target']} steps", f"{summary['bytes_to_target'] / 1e6:.1f} MB"]
+        lines[f"to {summary['target']}"] = ", ".join(took) or "not reached"
+    return lines
 
 
 def _averaged(summary: Summary) -> str:

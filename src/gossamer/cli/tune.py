@@ -81,11 +81,11 @@ def tune(
 
 def _shortest(entry: "Entry") -> int:
     """Return the fewest epochs after which a run shows the effect of the delay."""
-    from gossamer.engine.training import Training
+    from gossamer.engine.make_training import make_training
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StabilityWarning)
-        training = Training(entry.settings)
+        training = make_training(entry.settings)
     return -(-SHORTEST * training.network.delay.typical // training.steps_per_epoch) or 1
 
 

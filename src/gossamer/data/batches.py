@@ -48,9 +48,10 @@ class Batches(_Blocks):
         self._orders: dict[int, tuple[int, Tensor]] = {}  # agent -> (pass, order of its shard), the latest one only
 
     def _make(self, index: int) -> Int[Tensor, "64 n b"]:
-        return torch.stack([self._of_agent(agent, index) for agent in range(len(self.shards))], dim=1)
+        return torch.stack([self.of_agent(agent, index) for agent in range(len(self.shards))], dim=1)
 
-    def _of_agent(self, agent: int, index: int) -> Int[Tensor, "64 b"]:
+    def of_agent(self, agent: int, index: int) -> Int[Tensor, "64 b"]:
+        """Return one agent's numbers of the 64 steps from step 64 * index."""
         size, length = len(self.shards[agent]), BLOCK * self.batch
         pieces, position, end = [], index * length, (index + 1) * length
         while position < end:
@@ -79,10 +80,21 @@ class AugmentDraws(_Blocks):
         """Draw one whole number per image for 64 steps at once; a generator per step would be slow."""
         codes = torch.empty(BLOCK, self.num_agents, self.batch, dtype=torch.uint8)
         for agent in range(self.num_agents):
-            draws, shape = generator(self.seed, self.purpose, agent, index), (BLOCK, self.batch)
-            codes[:, agent] = torch.randint(_OFFSETS * _OFFSETS * 2, shape, generator=draws, dtype=torch.uint8)
-        offsets = codes // 2
-        return torch.stack([offsets // _OFFSETS, offsets % _OFFSETS, codes % 2], dim=-1).to(torch.int8)
+            codes[:, agent] = self._codes(agent, index)
+        return _decoded(codes)
+
+    def of_agent(self, agent: int, index: int) -> Int[Tensor, "64 b 3"]:
+        """Return one agent's numbers of the 64 steps from step 64 * index."""
+        return _decoded(self._codes(agent, index))
+
+    def _codes(self, agent: int, index: int) -> Int[Tensor, "64 b"]:
+        draws, shape = generator(self.seed, self.purpose, agent, index), (BLOCK, self.batch)
+        return torch.randint(_OFFSETS * _OFFSETS * 2, shape, generator=draws, dtype=torch.uint8)
+
+
+def _decoded(codes: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape 3"]:
+    offsets = codes // 2
+    return torch.stack([offsets // _OFFSETS, offsets % _OFFSETS, codes % 2], dim=-1).to(torch.int8)
 
 
 def crop_flip(images: Tensor, draws: Int[Tensor, "n b 3"]) -> Tensor:

@@ -1,6 +1,6 @@
 """The mini-batches of all agents: indices and crops are drawn ahead and turned into examples on the device."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -45,6 +45,7 @@ class DeviceBatches:
         self._batches = Batches(shards, batch, seed, purpose)
         self._crops = AugmentDraws(seed, len(shards), batch, f"augment-{purpose}") if augment else None
         self._held: tuple[int, Tensor, Tensor | None] | None = None  # the latest block, on the device
+        self._held_apart: dict[int, tuple[int, Tensor, Tensor | None]] = {}  # of agents at steps of their own
 
     def draw(self, step: int) -> Draw:
         """Return the draw of this step. Draws are copied to the device one block of steps at a time."""
@@ -54,6 +55,22 @@ class DeviceBatches:
             self._held = number, self._to_device(self._batches.block(number)), crops
         _, indices, crops = self._held
         return Draw(indices[place], None if crops is None else crops[place])
+
+    def draw_apart(self, agents: Sequence[int], steps: Sequence[int]) -> Draw:
+        """Return the draws of some agents, each at a step of its own."""
+        found = [self._block_of(agent, step // BLOCK) for agent, step in zip(agents, steps, strict=True)]
+        places = [step % BLOCK for step in steps]
+        indices = torch.stack([indices[place] for (indices, _), place in zip(found, places, strict=True)])
+        crops = [crops[place] for (_, crops), place in zip(found, places, strict=True) if crops is not None]
+        return Draw(indices.to(self.device), torch.stack(crops).to(self.device) if crops else None)
+
+    def _block_of(self, agent: int, number: int) -> tuple[Tensor, Tensor | None]:
+        """Return one agent's draws of a block of steps; its latest block is kept."""
+        held = self._held_apart.get(agent)
+        if held is None or held[0] != number:
+            crops = None if self._crops is None else self._crops.of_agent(agent, number)
+            held = self._held_apart[agent] = number, self._batches.of_agent(agent, number), crops
+        return held[1:]
 
     def _to_device(self, block: Tensor) -> Tensor:
         """Copy to the device; to a GPU from pinned memory, so that the copy does not block the CPU."""

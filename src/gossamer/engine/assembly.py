@@ -2,6 +2,7 @@
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -14,6 +15,8 @@ from gossamer.engine.memory_need import Memory, check_fits, estimate
 from gossamer.engine.metrics import Evaluator
 from gossamer.engine.norm_statistics import Statistics
 from gossamer.engine.simulation import Simulation
+from gossamer.engine.timed.simulation import TimedSimulation
+from gossamer.engine.timed.task_source import TimedTaskSource
 from gossamer.run.machine import arithmetic, check_device
 from gossamer.run.plan import Plan, batches_of
 from gossamer.run.settings import Settings
@@ -31,7 +34,7 @@ _chosen: dict[tuple[object, ...], tuple[str, dict[str, float], object]] = {}
 class Assembly:
     """The parts of a run, and the notes to print before it starts."""
 
-    simulation: Simulation
+    simulation: Simulation | TimedSimulation
     evaluate: Evaluator
     settings: Settings  # with the chosen execution
     memory: Memory
@@ -68,19 +71,23 @@ def assemble(plan: Plan) -> Assembly:
         settings, measured = _with_execution(settings, setup, batches)
     execution = make_execution(settings.execution, setup)
     statistics = Statistics(execution.buffers, mixed=settings.norm_stats == "mixed") if execution.buffers else None
-    simulation = Simulation(
-        algorithm,
-        network,
-        TaskSource(execution, batches, batches_for("fresh-batches"), settings.seed),
-        task.initial(settings.init, num_agents, settings.seed).to(device=device, dtype=dtype),
-        lr=plan.schedule.at,
-        local=local,
-        segments=setup.module.segments,
-        seed=settings.seed,
-        history=settings.history,
-        statistics=statistics,
-        share=plan.share,
-    )
+    start = task.initial(settings.init, num_agents, settings.seed).to(device=device, dtype=dtype)
+    both: dict[str, Any] = {
+        "lr": plan.schedule.at,
+        "local": local,
+        "segments": setup.module.segments,
+        "seed": settings.seed,
+        "statistics": statistics,
+        "share": plan.share,
+    }
+    drawn = batches, batches_for("fresh-batches"), settings.seed
+    simulation: Simulation | TimedSimulation
+    if plan.testbed is None:
+        source = TaskSource(execution, *drawn)
+        simulation = Simulation(algorithm, network, source, start, history=settings.history, **both)
+    else:
+        timed = TimedTaskSource(setup, execution, *drawn)
+        simulation = TimedSimulation(algorithm, network, plan.testbed, timed, start, **both)
     calibration = batches_for("calibration") if execution.buffers and settings.norm_stats == "recalibrated" else None
     sample = task.test_sample(settings.eval_examples, settings.seed) if settings.eval_examples else None
     evaluator = Evaluator(_evaluating(settings.execution, setup), calibration, sample)

@@ -7,28 +7,25 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
-from gossamer.algorithms import Algorithm
 from gossamer.engine.assembly import assemble
 from gossamer.engine.memory_need import has_plenty, peak_bytes
 from gossamer.engine.metrics import Tally, TrainingStopped
-from gossamer.engine.simulation import NonFinite, StepReport
+from gossamer.engine.simulation import NonFinite, Simulation, StepReport
 from gossamer.errors import UserError
-from gossamer.network import NOTHING, Network
+from gossamer.network import NOTHING
 from gossamer.run.folder import RunFolder
 from gossamer.run.machine import arithmetic
 from gossamer.run.metric_rows import MOST_PAIRED
-from gossamer.run.plan import make_plan
+from gossamer.run.plan import Plan
 from gossamer.run.save_schedule import SaveSchedule
-from gossamer.run.settings import Settings
 from gossamer.run.status import ALIVE, RUNNING, StatusFile
 from gossamer.run.summary import MeasuredValues, Summary, finite_or_nan, make_summary
 from gossamer.shapes import Float, Tensor
 from gossamer.state.checkpoint import part_of
-from gossamer.tasks import Task
 
 OnStep = Callable[[int, dict[str, Any] | None], None]  # (steps done, the new row of metrics if this step was evaluated)
 Stop = Callable[[], str | bool | None]  # whether to stop now; a text such as "time limit" becomes the status of the run
@@ -47,27 +44,40 @@ class Trained:
 class Training:
     """Builds the parts of a run from its settings, and runs it."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        task: Task | None = None,
-        network: Network | None = None,
-        algorithm: Algorithm | None = None,
-    ) -> None:
-        plan = make_plan(settings, task=task, network=network, algorithm=algorithm)
+    # A run on a testbed has a simulation and a tally of its own, with the same readings.
+    simulation: Simulation
+    tally: Tally
+
+    def __init__(self, plan: Plan) -> None:
         parts = assemble(plan)
-        self.simulation, self.evaluate, self.settings = parts.simulation, parts.evaluate, parts.settings
+        self.simulation = cast(Simulation, parts.simulation)
+        self.evaluate, self.settings = parts.evaluate, parts.settings
         self.memory, self.notes = parts.memory, parts.notes
         self._plenty = has_plenty(self.memory, self.settings.device)
         self.plan = plan = dataclasses.replace(plan, settings=parts.settings)
         self.task, self.network, self.algorithm = plan.task, plan.network, plan.algorithm
         self.steps_per_epoch, self.steps = plan.steps_per_epoch, plan.steps
-        self.tally = Tally(self.network.pattern)
+        self.tally = self._make_tally()
         self.history: list[dict[str, Any]] = []
         self._seconds_before, self._begun = 0.0, math.nan  # seconds before a resume; start time of this part
         self._status: StatusFile | None = None
         self._newest: StepReport | None = None
+
+    def _make_tally(self) -> Tally:
+        return Tally(self.network.pattern)
+
+    @property
+    def length(self) -> int:
+        """The length of the run as progress bars count it."""
+        return self.steps
+
+    @property
+    def progress(self) -> int:
+        """How much of that is done."""
+        return self.simulation.t
+
+    def _unfinished(self) -> bool:
+        return self.simulation.t < self.steps
 
     @property
     def seconds(self) -> float:
@@ -102,7 +112,7 @@ class Training:
         self.evaluate.stop = stop  # set after the first row: the summary needs at least one
         try:
             self._record_missed_row(folder)
-            while self.simulation.t < self.steps:
+            while self._unfinished():
                 if stop is not None and (reason := stop()):
                     raise TrainingStopped(reason)
                 self._iterate(folder, on_step)
@@ -167,13 +177,18 @@ class Training:
         if self._due() or t % self.steps_per_epoch == 0:
             self.simulation.watch.look()
         row = self._record(folder) if self._due() else None
-        if folder is not None and t < self.steps and self._saves.due(t):
-            with self._saves.saving():
-                folder.save(self.state_dict())
+        if self._saves.due(t):
+            self._save(folder)
         if self._status is not None and self._status.due():
             self._write_status()
         if on_step is not None:
             on_step(t, row)
+
+    def _save(self, folder: RunFolder | None) -> None:
+        """Save a checkpoint, unless the run is over, which saves one anyway."""
+        if folder is not None and self._unfinished():
+            with self._saves.saving():
+                folder.save(self.state_dict())
 
     def _record_missed_row(self, folder: RunFolder | None) -> None:
         """Evaluate now if the stop of the previous part interrupted the evaluation of this step."""
@@ -229,12 +244,13 @@ class Training:
             "step": t,
             "epoch": t / self.steps_per_epoch,
             "lr": self.plan.schedule.at(t),
-            **self.evaluate(self.simulation.x, self._buffers, whole=last or t == self.steps),
+            **self.evaluate(self.simulation.x, self._buffers, whole=last or not self._unfinished()),
             "train_loss": self.tally.train_loss("interval"),
             "predict": self.tally.predict("interval"),
             "message_age": self.tally.message_age("interval"),
-            "bytes_sent": self.tally.bytes_sent(),
+            "bytes_sent": self._bytes_sent(),
             "ages": self.tally.ages(),
+            **self._clock_row(),
             "seconds": round(self.seconds, 4),
         }
         self.tally.close_interval()
@@ -243,12 +259,20 @@ class Training:
             folder.append(row)
         return row
 
+    def _bytes_sent(self) -> list[int]:
+        """Return the bytes that each agent has sent so far."""
+        return self.tally.bytes_sent()
+
+    def _clock_row(self) -> dict[str, Any]:
+        """Return what a row of metrics says of simulated time."""
+        return {}
+
     @property
     def _buffers(self) -> dict[str, Tensor]:
         return self.simulation.statistics.buffers if self.simulation.statistics is not None else {}
 
     def _summary(self, status: str, folder: RunFolder | None) -> Summary:
-        last, sent = self.history[-1], self.tally.bytes_sent()
+        last, sent = self.history[-1], self._bytes_sent()
         predict = [share for share in self.tally.predict("run") or [] if share is not None]
         measured: MeasuredValues = {
             "iterations": self.simulation.t,
@@ -270,4 +294,4 @@ class Training:
             "seconds": self.seconds,
             "run_dir": str(folder.path) if folder else None,
         }
-        return make_summary(self.plan, measured)
+        return make_summary(self.plan, measured, self.history)

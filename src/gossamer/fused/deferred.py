@@ -179,24 +179,29 @@ def _needed(nodes: Iterable[Node | Total]) -> set[int]:
 def _on_values(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Run an operation on the values of its arguments."""
     used: list[Deferred] = []
-
-    def value(item: Any) -> Any:
-        if isinstance(item, Deferred):
-            used.append(item)
-            return item.values()
-        if isinstance(item, list | tuple):
-            return type(item)(map(value, item))
-        return {name: value(each) for name, each in item.items()} if isinstance(item, dict) else item
-
     name = getattr(func, "__name__", "")
     changes = name == "__setitem__" or "out" in kwargs or (name.endswith("_") and not name.endswith("__"))
     if changes:
         for recorder in {id(each.recorder): each.recorder for each in args if isinstance(each, Deferred)}.values():
             recorder.flush()  # what was recorded means the values of before
-    result = func(*value(tuple(args)), **value(dict(kwargs)))
+    result = func(*_with_values(tuple(args), used), **_with_values(dict(kwargs), used))
     for each in used:
         each.viewed = each.viewed or _shares(result, each)
     return args[0] if changes and args and isinstance(args[0], Deferred) else result
+
+
+def _with_values(item: Any, used: list[Deferred]) -> Any:
+    """Return an argument with the values of its stand-ins, which are added to `used`.
+
+    Not an inner function: one that calls itself would keep what it holds, all rows of a step, until Python looks for
+    cycles, and so many tensors would be made anew.
+    """
+    if isinstance(item, Deferred):
+        used.append(item)
+        return item.values()
+    if isinstance(item, list | tuple):
+        return type(item)(_with_values(each, used) for each in item)
+    return {name: _with_values(each, used) for name, each in item.items()} if isinstance(item, dict) else item
 
 
 def _shares(result: Any, rows: Deferred) -> bool:

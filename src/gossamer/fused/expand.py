@@ -3,7 +3,7 @@
 import numba
 import numpy as np
 
-from gossamer.fused.kernel import NARROW, NUMBER, SUM, TASK_WIDTH
+from gossamer.fused.kernel import INNER, NARROW, NUMBER, SUM, TASK_WIDTH
 
 # The columns of an operand: its address, the bytes from agent to agent and from column to column, whether it is float32
 # in a program of float64, and the destination that computes it, or -1.
@@ -109,11 +109,14 @@ def expand(
                     product_factors[pair] = share
                     pair += 1
             empty = term == term_begin and narrow == narrow_begin and pair == pair_begin
+            task_kind = kind
             if kind == NUMBER:
                 to, step = place + agent, 0
+                if term == term_begin and narrow == narrow_begin and pair == pair_begin + 1:
+                    task_kind = INNER  # nothing needs to be stored
             else:
                 if empty:
-                    kind = SUM  # of nothing: zeros
+                    task_kind = SUM  # of nothing: zeros
                 if place == 0:
                     to, step = scratch + slot * scratch_bytes, 0
                     slot += 1
@@ -121,7 +124,7 @@ def expand(
                     to, step = place + agent * destinations[number, 2], destinations[number, 3]
                 address[number], stride[number] = to, step
             tasks[task] = (
-                kind, to, step, term_begin, term, narrow_begin, narrow, pair_begin, pair,
+                task_kind, to, step, term_begin, term, narrow_begin, narrow, pair_begin, pair,
             )  # fmt: skip
             task += 1
             if kind != NUMBER and destinations[number, 4] != 0:

@@ -5,6 +5,7 @@ A task computes one block of one destination:
     SUM       to = sum of c a  +  sum of c a b            QUOTIENT  to = a / b
     NUMBER    a number += sum over the columns of that     ROOT      to = sqrt(a)
     NARROW    to, in float32, = a, in float64
+    INNER     a number += c sum over the columns of a b
 
 The columns are taken in panels, in a panel all agents, of an agent block by block. Narrow panels keep the rows that
 many agents read in the cache; where every agent reads rows of its own, one wide panel reads them from end to end.
@@ -22,7 +23,7 @@ import numpy as np
 from numba import types
 from numba.extending import intrinsic
 
-SUM, NUMBER, QUOTIENT, ROOT, NARROW = range(5)
+SUM, NUMBER, QUOTIENT, ROOT, NARROW, INNER = range(6)
 # The columns of a task: its kind, its destination, and where its terms, narrow terms and products begin and end.
 KIND, TO, STEP, TERMS, TERMS_END, NARROWS, NARROWS_END, PRODUCTS, PRODUCTS_END = range(9)
 TASK_WIDTH = 9
@@ -58,6 +59,14 @@ def _total(values, width):
     return total
 
 
+@numba.njit(fastmath={"reassoc", "contract", "nsz"})
+def _inner(a, b, width):
+    total = a[0] * b[0]
+    for k in range(1, width):
+        total += a[k] * b[k]
+    return total
+
+
 def _adder(number: Any, zero: Any) -> Any:
     """Return the function that adds terms c a, four in one sweep; `zero` has the type of the operands."""
 
@@ -79,7 +88,19 @@ def _adder(number: Any, zero: Any) -> Any:
                     out[k] += a * p[k] + b * q[k] + c * r[k] + d * s[k]
             fresh = False
             place += 4
-        while place < last:
+        if place + 2 <= last:
+            p = _pointer(_at(terms, place, 0, left, shift), zero)
+            q = _pointer(_at(terms, place + 1, 0, left, shift), zero)
+            a, b = number(factors[place]), number(factors[place + 1])
+            if fresh:
+                for k in range(width):
+                    out[k] = a * p[k] + b * q[k]
+            else:
+                for k in range(width):
+                    out[k] += a * p[k] + b * q[k]
+            fresh = False
+            place += 2
+        if place < last:
             p = _pointer(_at(terms, place, 0, left, shift), zero)
             a = number(factors[place])
             if fresh:
@@ -89,7 +110,6 @@ def _adder(number: Any, zero: Any) -> Any:
                 for k in range(width):
                     out[k] += a * p[k]
             fresh = False
-            place += 1
         return fresh
 
     return add_terms
@@ -156,6 +176,12 @@ def compiled(single: bool) -> Callable[..., None]:
         place,
     ):
         kind = tasks[task, 0]
+        if kind == 5:
+            first = tasks[task, 7]
+            a = _pointer(_at(products, first, 0, left, shift), zero)
+            b = _pointer(_at(products, first, 2, left, shift), zero)
+            numbers[tasks[task, 1]] += product_factors[first] * _inner(a, b, width)
+            return
         out = _pointer(place if kind == 1 else _at(tasks, task, 1, left, shift), zero)
         first, last = tasks[task, 7], tasks[task, 8]
         if kind <= 1:

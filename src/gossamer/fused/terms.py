@@ -97,10 +97,11 @@ def scaled(node: Node, factor: float = 1.0, rows: Numbers | None = None) -> Sum:
 
 
 def plus(node: Node, more: Node, factor: float = 1.0, rows: Numbers | None = None) -> Sum:
-    """Return node + factor * more."""
-    node = resolved(node)
-    terms = node.terms.copy() if isinstance(node, Sum) else [Term(1.0, None, node)]
-    return Sum([*terms, *scaled(more, factor, rows).terms])
+    """Return node + factor * more.
+
+    A sum of several terms is referred to, so that it is computed once if others use it too.
+    """
+    return Sum([*scaled(node).terms, *scaled(more, factor, rows).terms])
 
 
 def product(one: Node, other: Node, factor: float = 1.0, rows: Numbers | None = None) -> Sum:

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from gossamer.engine.make_training import make_training
 from gossamer.engine.training import OnStep, Stop, Trained, Training
 from gossamer.errors import StabilityWarning, UserError
 from gossamer.paper.cells import command_of, key_of
@@ -104,7 +105,7 @@ def _begin(job: Job, path: Path) -> Training:
     if path.exists() and not job.timed:
         try:
             folder, saved = RunFolder.open(path)
-            training = Training(saved, task=task)
+            training = make_training(saved, task=task)
             training.resume(folder)
             return training
         except UserError as error:
@@ -114,7 +115,7 @@ def _begin(job: Job, path: Path) -> Training:
     shutil.rmtree(path, ignore_errors=True)
     steps = make_plan(settings, task=task).steps
     every = NEVER if job.timed or not job.evaluations else math.ceil(steps / job.evaluations)
-    return Training(dataclasses.replace(settings, eval_every=every), task=task)
+    return make_training(dataclasses.replace(settings, eval_every=every), task=task)
 
 
 def _run_with_saves(job: Job, training: Training, path: Path, on_step: OnStep | None, stop: Stop) -> Trained:

@@ -1,6 +1,7 @@
 """The picture of a network: the layout, the captions, and the picture as HTML for notebooks."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
@@ -49,12 +50,21 @@ def lay_out(network: Network) -> NetworkLayout:
     clusters = network.clusters or ()
     if not 1 < len(clusters) < network.num_agents:
         return NetworkLayout(_without_clusters(network), np.zeros((0, 2)), ())
+    return lay_out_groups(clusters, network.num_agents)
+
+
+def lay_out_groups(clusters: Sequence[Sequence[int]], num_agents: int) -> NetworkLayout:
+    """Place the agents of each group on a circle of their own, and the groups on one; a single group on one circle."""
+    if not 1 < len(clusters) < num_agents:
+        return NetworkLayout(
+            1.2 * _circle(num_agents, math.pi if num_agents == 2 else math.pi / 2), np.zeros((0, 2)), ()
+        )
     radii = tuple(_radius(len(members)) + 0.55 for members in clusters)
     # The widest pair of adjacent clusters sets all distances.
     apart = max(radii[index - 1] + radii[index] for index in range(len(radii))) + 0.8
     half_turn = math.pi / len(clusters) if len(clusters) % 2 == 0 else 0.0
     centres = apart * _circle(len(clusters), math.pi / 2 + half_turn)
-    places = np.zeros((network.num_agents, 2))
+    places = np.zeros((num_agents, 2))
     for members, centre in zip(clusters, centres, strict=True):
         # A gap faces the centre, so links to the outer agents pass between the inner ones. An even number of agents
         # would stand in line with the centre, so their circle is rotated a little.

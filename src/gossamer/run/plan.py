@@ -15,9 +15,12 @@ from gossamer.errors import StabilityWarning, UserError
 from gossamer.network import Network, Scaled, broadcast
 from gossamer.network import network as network_of
 from gossamer.run.settings import Settings
+from gossamer.run.testbed_network import network_on
 from gossamer.shapes import Float, Tensor
 from gossamer.state.local import Schedule
 from gossamer.tasks import Task, make_task
+from gossamer.testbed import Testbed
+from gossamer.testbed import testbed as make_testbed
 
 NETWORK_SETTINGS = ("loss", "mixing", "lazy", "clip_weights", "reliable_delay", "startup")  # fields of Network too
 
@@ -33,6 +36,7 @@ class Plan:
     shards: list[Tensor]
     steps_per_epoch: int
     tau: int | None = None  # None unless the clusters were discovered
+    testbed: Testbed | None = None
 
     @property
     def steps(self) -> int:
@@ -58,6 +62,7 @@ def make_plan(
     task: Task | None = None,
     network: Network | None = None,
     algorithm: Algorithm | None = None,
+    testbed: Testbed | None = None,
 ) -> Plan:
     """Make the parts. Refuse those that do not fit together."""
     task = task or make_task(settings.task, settings.model, settings.data_dir)
@@ -65,10 +70,23 @@ def make_plan(
         task = task.held_out(settings.validation, settings.seed)
     algorithm = algorithm or make_algorithm(settings.algorithm, **settings.options)
     network = network or make_network(settings)
-    settings = complete_settings(settings, task, network, algorithm)
+    if testbed is None and settings.testbed is not None:
+        testbed = make_testbed(settings.testbed)
+    if testbed is not None:
+        testbed = dataclasses.replace(testbed, step_seconds=testbed.step_seconds * settings.step_seconds)
+        network = _on_testbed(testbed, network, algorithm, task, settings)
+    settings = complete_settings(settings, task, network, algorithm, testbed)
     shards = partition(settings.partition, task.train.y, network.num_agents, settings.seed)
     examples = sum(map(len, shards)) / len(shards) if settings.epoch_unit == "shard" else len(task.train)
-    return _fitted(Plan(settings, task, algorithm, network, shards, math.ceil(examples / settings.batch)))
+    steps_per_epoch = math.ceil(examples / settings.batch)
+    return _fitted(Plan(settings, task, algorithm, network, shards, steps_per_epoch, testbed=testbed))
+
+
+def _on_testbed(testbed: Testbed, network: Network, algorithm: Algorithm, task: Task, settings: Settings) -> Network:
+    """Return the network with the delay in steps that the testbed implies."""
+    size, itemsize = task.fresh_module(settings.seed).size, getattr(torch, settings.dtype).itemsize
+    plain = not settings.momentum and not settings.weight_decay
+    return network_on(testbed, network, algorithm, size=size, itemsize=itemsize, plain=plain)
 
 
 def _fitted(plan: Plan) -> Plan:
@@ -79,7 +97,7 @@ def _fitted(plan: Plan) -> Plan:
     if algorithm.waits:
         return dataclasses.replace(plan, network=network)
     longest = max(network.delay.typical, network.reliable_delay)
-    if longest >= plan.steps:
+    if longest >= plan.steps and plan.testbed is None:
         raise UserError(
             f"a delay of {longest} steps is no shorter than the run of {plan.steps} steps "
             f"({settings.epochs} epochs of {plan.steps_per_epoch}); use more --epochs or a smaller --delay"
@@ -113,8 +131,12 @@ def make_network(settings: Settings) -> Network:
     return network_of(settings.network, settings.delay_or_default, clusters=settings.clusters, **shared)
 
 
-def complete_settings(settings: Settings, task: Task, network: Network, algorithm: Algorithm) -> Settings:
+def complete_settings(
+    settings: Settings, task: Task, network: Network, algorithm: Algorithm, testbed: Testbed | None = None
+) -> Settings:
     """Return the settings with the values of given objects and of the defaults of algorithm and task."""
+    if testbed is not None:
+        settings = dataclasses.replace(settings, testbed=testbed.spec)
     return dataclasses.replace(
         settings,
         augment=_augment(settings, task),
@@ -122,7 +144,7 @@ def complete_settings(settings: Settings, task: Task, network: Network, algorith
         model=task.model_name,
         network=network.spec,
         clusters=_clusters_text(network),
-        delay=network.delay.spec(),
+        delay=network.delay.spec() if testbed is None else None,
         algorithm=algorithm.name,
         options={field.name: getattr(algorithm, field.name) for field in dataclasses.fields(algorithm)},
         **{name: getattr(network, name) for name in NETWORK_SETTINGS},

@@ -16,6 +16,8 @@ from gossamer.algorithms.options import describe_options, former_defaults, later
 from gossamer.algorithms.plugins import is_file, split_plugins
 from gossamer.errors import UserError, unknown_name
 from gossamer.run.cores import MOST_THREADS, automatic_threads
+from gossamer.run.target import parse_target
+from gossamer.testbed.time_unit import MOST
 
 LARGEST_LR = 1e38  # a larger value does not fit into float32
 DEFAULT_DELAY = "20"  # as in the paper
@@ -23,7 +25,7 @@ DEFAULT_DELAY = "20"  # as in the paper
 Purpose = Literal["checkpoint", "rate", "trials", "experiment", "seeds"]
 _NOTED = ("plugin", "log")  # saved in config.toml, without effect on any result
 _MACHINE = ("data_dir", "device", "precision", "threads", "execution", "compile", "deterministic")
-_EVALUATION = ("eval_every", "eval_examples", "checkpoint_every")
+_EVALUATION = ("eval_every", "eval_examples", "checkpoint_every", "eval_seconds", "target")
 _SEARCHED = ("algorithm", "options", "lr", "seed", "history", *_EVALUATION, *_MACHINE, *_NOTED)
 # The settings that may differ between two runs that count as the same. `Settings.identity` says why.
 IGNORED: dict[Purpose, tuple[str, ...]] = {
@@ -33,6 +35,8 @@ IGNORED: dict[Purpose, tuple[str, ...]] = {
     "experiment": ("options", "seed", *_EVALUATION, *_MACHINE, *_NOTED),
     "seeds": ("seed", "execution", "data_dir"),
 }
+# Settings that came later: at their defaults they are no part of any identity, so that stored runs keep theirs.
+_LATER = ("testbed", "step_seconds", "seconds", "eval_seconds", "target")
 _FORMER_CHECKPOINT_EVERY = 10  # the default of stored runs, which differ from new ones in nothing else
 # Part of an experiment's identity even at their defaults.
 _SUBJECT = (
@@ -118,6 +122,19 @@ class Settings:
         "BatchNorm statistics: local to each agent, mixed like the parameters, or recalibrated before each evaluation",
         choices=("local", "mixed", "recalibrated"),
     )
+    testbed: str | None = option(
+        None,
+        "run in seconds on a testbed, which replaces the delay: lan:8, aws:oregon*3,virginia*3,tokyo*2, phones:16, "
+        "bed.toml, …; `gossamer testbed` shows one",
+    )
+    step_seconds: float = option(1.0, "on a testbed: seconds of an iteration where its compute time is 1")
+    seconds: float = option(0.0, "on a testbed: simulated seconds of the run; 0: until the epochs are done")
+    eval_seconds: float = option(
+        0.0, "on a testbed: evaluate after so many simulated seconds; 0: 50 times, or after every epoch"
+    )
+    target: str | None = option(
+        None, "report seconds, steps and bytes until this mean test accuracy, 0.9, or this loss, loss:0.3"
+    )
     deterministic: bool = option(False, "byte-identical results on the same GPU; slower")
     device: str = option("cpu", "torch device")
     plugin: str | None = option(
@@ -149,10 +166,32 @@ class Settings:
             raise UserError(f"validation must lie in [0, 1), got {self.validation}; use for example 0.2")
         if self.precision != "float32" and self.dtype != "float32":
             raise UserError(f"precision={self.precision} needs dtype=float32, got {self.dtype}; change one of them")
+        for name in ("step_seconds", "seconds", "eval_seconds"):
+            value, least = getattr(self, name), 1e-6 if name == "step_seconds" else 0.0
+            if not least <= value <= MOST:
+                raise UserError(f"{name} must lie in [{least:g}, {MOST:g}], got {value}; use for example 0.2")
+            if self.testbed is None and value != getattr(Settings, name):
+                raise UserError(f"{name} is simulated time, which needs a testbed; add for example testbed=lan:8")
+        if self.target is not None:
+            parse_target(self.target)
+        self._check_testbed()
         unstacked = self.execution in ("vmap", "loop")
         if unstacked and (self.precision == "bf16" or self.compile):
             what = "compile" if self.compile else "precision=bf16"
             raise UserError(f"{what} needs execution=stacked, got {self.execution}; leave one of them out")
+
+    def _check_testbed(self) -> None:
+        """Refuse settings of the delay in steps on a testbed."""
+        if self.testbed is None:
+            return
+        for name in ("delay", "delay_unit", "loss", "reliable_delay", "startup"):
+            if getattr(self, name) != getattr(Settings, name):
+                raise UserError(
+                    f"{name} is given in steps, and the testbed '{self.testbed}' has delays of its own; leave one of "
+                    "them out"
+                )
+        if self.norm_stats == "mixed":
+            raise UserError("norm_stats=mixed does not go with a testbed; use local or recalibrated")
 
     def identity(self, purpose: Purpose) -> dict[str, Any]:
         """Return the values that two runs must share to count as the same run for a purpose.
@@ -179,6 +218,9 @@ class Settings:
         results of its former self no longer match.
         """
         values = identifying({name: getattr(self, name) for name in (*SETTING_NAMES, "options")}, purpose)
+        values = {
+            name: value for name, value in values.items() if name not in _LATER or value != getattr(Settings, name)
+        }
         if "checkpoint_every" in values:
             values["checkpoint_every"] = self.checkpoint_every or _FORMER_CHECKPOINT_EVERY
         if purpose == "checkpoint":
@@ -197,7 +239,12 @@ class Settings:
 
     @property
     def delay_or_default(self) -> str | None:
-        """The delay. If none is given: the paper's, or None for a network file, which may have a delay of its own."""
+        """The delay. If none is given: the paper's, or None for a network file, which may have a delay of its own.
+
+        A testbed has its own.
+        """
+        if self.testbed is not None:
+            return "0"
         return DEFAULT_DELAY if self.delay is None and not self.network.startswith("file:") else self.delay
 
     def changed_options(self) -> dict[str, Any]:

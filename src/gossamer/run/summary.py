@@ -2,10 +2,11 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from gossamer.run.plan import Plan
+from gossamer.run.target import ToTarget, to_target
 
 
 class OfAverage(TypedDict):
@@ -36,7 +37,7 @@ class MeasuredValues(OfAverage):
     run_dir: str | None
 
 
-class Summary(MeasuredValues):
+class Summary(MeasuredValues, ToTarget):
     """The plan of the run and its measurements."""
 
     algorithm: str
@@ -59,6 +60,19 @@ class Summary(MeasuredValues):
     precision: str
 
 
+class TimedSummary(Summary):
+    """The summary of a run on a testbed."""
+
+    testbed: str
+    sim_seconds: float
+    iterations_per_agent: list[int]
+    gradients_per_agent: list[int]  # iterations that ended; of agents that wait, one may be more than its updates
+    waiting_seconds_per_agent: list[float]
+    down_seconds_per_agent: list[float]
+    goodput: float  # time computing / time, mean over agents
+    goodput_per_agent: list[float]
+
+
 class ProcessesSummary(Summary):
     """The summary of a run with one process per agent."""
 
@@ -69,8 +83,10 @@ class ProcessesSummary(Summary):
     restarts: list[int]  # per agent
 
 
-def make_summary(plan: Plan, measured: MeasuredValues) -> Summary:
-    """Combine the plan with the measurements of an engine."""
+def make_summary(
+    plan: Plan, measured: MeasuredValues, history: Sequence[Mapping[str, Any]], clock: str = "sim_seconds"
+) -> Summary:
+    """Combine the plan with the measurements of an engine, and its evaluations; `clock` is the name of their time."""
     settings, network = plan.settings, plan.network
     accuracy = [value for value in measured["accuracy_per_agent"] if value is not None]
     return {
@@ -92,6 +108,7 @@ def make_summary(plan: Plan, measured: MeasuredValues) -> Summary:
         "lr": settings.lr,
         "options": dict(settings.options),
         "precision": settings.precision,
+        **to_target(settings.target, history, clock),
         **measured,
     }
 

@@ -11,7 +11,8 @@ from gossamer.errors import UserError
 from gossamer.network import Delay, Links, Network, PerLink
 from gossamer.network.delay import Mask, Sampled
 from gossamer.shapes import Bool, Int, Tensor
-from gossamer.testbed import Testbed, implied_ages
+from gossamer.testbed import Testbed
+from gossamer.testbed.implied_ages import implied_ages
 
 MOST_LISTED_DENSE = 512  # agents; a larger network has no matrix of delays
 
@@ -54,11 +55,7 @@ def network_on(
     bed: Testbed, network: Network, algorithm: Algorithm, *, size: int, itemsize: int, plain: bool
 ) -> Network:
     """Return the network with the delay that the testbed implies for this rule's messages of `size` parameters."""
-    if bed.agents != network.num_agents:
-        raise UserError(
-            f"the testbed has {bed.agents} agents and the network '{network.spec}' has {network.num_agents}; "
-            "give both the same number"
-        )
+    bed.check_network(network.num_agents)
     if algorithm.votes:
         raise UserError(
             f"{algorithm.name} with these options needs all agents' votes at every step, but agents on a testbed have "

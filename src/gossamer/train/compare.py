@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from gossamer.algorithms import algorithm_class, parse_algorithm
 from gossamer.algorithms.options import describe_options
 from gossamer.algorithms.plugins import load_plugins
+from gossamer.engine.make_training import make_training
 from gossamer.engine.training import OnStep, Training
 from gossamer.errors import StabilityWarning, UserError
 from gossamer.network import Network
@@ -29,6 +30,7 @@ from gossamer.train.loggers import check_log, logged
 from gossamer.train.notebook_html import line, section, sparkline, table
 from gossamer.train.progress import showing
 from gossamer.train.simulate import names_of
+from gossamer.train.time_columns import time_columns, time_values, verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -76,7 +78,7 @@ def plan(algorithms: list[str], given: dict[str, Any], preset: str | None = None
 def check_all(entries: list[Entry], *, task: Task | None = None, network: Network | None = None) -> None:
     """Build every run once, so that a mistake in the last run is reported before the first run starts."""
     for entry in entries:
-        Training(entry.settings, task=task, network=network)
+        make_training(entry.settings, task=task, network=network)
 
 
 def run_all(
@@ -93,9 +95,9 @@ def run_all(
     `on_run(entry, seed, steps)` returns the step callback. A given task or network replaces that of the settings.
     """
     for entry, seed in itertools.product(entries, seeds):
-        training = Training(dataclasses.replace(entry.settings, seed=seed), task=task, network=network)
+        training = make_training(dataclasses.replace(entry.settings, seed=seed), task=task, network=network)
         if folder is None:
-            result = training.run(None, on_run(entry, seed, training.steps))
+            result = training.run(None, on_run(entry, seed, training.length))
             yield LabelledRun(entry.label, seed, result.summary, result.history), training.network
             continue
         path = folder / "runs" / f"{safe_name(entry.label)}-seed{seed}"
@@ -106,7 +108,7 @@ def run_all(
         shutil.rmtree(path, ignore_errors=True)  # left by an interrupted comparison, which this one continues
         run_folder = RunFolder.create(path, training.settings, training.network)
         with logged(run_folder, training.settings, []):
-            result = training.run(run_folder, on_run(entry, seed, training.steps))
+            result = training.run(run_folder, on_run(entry, seed, training.length))
         yield LabelledRun(entry.label, seed, result.summary, result.history), training.network
 
 
@@ -146,6 +148,7 @@ def summarise(runs: list[LabelledRun]) -> list[dict[str, Any]]:
                 "message_age": mean(s["message_age"] for s in summaries),
                 "bytes_sent": summaries[0]["bytes_sent"],
                 "seconds": statistics.fmean(s["seconds"] for s in summaries),
+                **time_values(summaries),
                 "diverged": sum(s["status"] != "finished" for s in summaries),
                 "seeds": [run.seed for run in runs if run.label == label],
             }
@@ -164,18 +167,25 @@ def to_markdown(document: dict[str, Any]) -> str:
     """Return the content of `results.json` as a page: the settings, and one row per algorithm, the best first."""
     seeds = f"{document['seeds']} seed{'s' if document['seeds'] > 1 else ''}"
     data = "held-out training data" if document.get("validation") else "test data"
+    further = time_columns(document["results"])
+    length = (
+        f"{document['epochs']} epochs"
+        if document.get("seconds") is None
+        else f"{document['seconds']:g} simulated seconds"
+    )
     lines = [
         f"# {document['task']} with {document['model']}, {document['network']}, delay {document['delay']}",
         "",
-        f"{document['epochs']} epochs, {seeds}: mean ± standard deviation over seeds of the agents' mean accuracy on",
+        f"{length}, {seeds}: mean ± standard deviation over seeds of the agents' mean accuracy on",
         f"{data}. *Averaged model*: accuracy of the averaged model. *Spread*: mean distance of the agents from it.",
         "",
-        f"| {' | '.join(HEADINGS)} |",
-        f"|---|{'---:|' * (len(HEADINGS) - 1)}",
+        f"| {' | '.join([*HEADINGS, *(heading for heading, _ in further)])} |",
+        f"|---|{'---:|' * (len(HEADINGS) + len(further) - 1)}",
     ]
     for row in sorted(document["results"], key=lambda row: -row["accuracy_mean"]):
-        lines.append(f"| {' | '.join(cells_of(row))} |")
-    return "\n".join(lines) + "\n"
+        lines.append(f"| {' | '.join([*cells_of(row), *(cell(row) for _, cell in further)])} |")
+    said = verdict(document["results"])
+    return "\n".join([*lines, *(["", *said] if said else [])]) + "\n"
 
 
 def cells_of(row: dict[str, Any]) -> tuple[str, ...]:
@@ -221,16 +231,22 @@ class Comparison:
         return sorted(self.rows, key=lambda row: -row["accuracy_mean"])
 
     def __repr__(self) -> str:
-        rows = [HEADINGS, *(cells_of(row) for row in self._best_first())]
-        widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
+        further = time_columns(self.rows)
+        headings = (*HEADINGS, *(heading for heading, _ in further))
+        rows = [headings, *((*cells_of(row), *(cell(row) for _, cell in further)) for row in self._best_first())]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(headings))]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        return "\n".join(["; ".join(conditions(self.runs)), *lines])
+        return "\n".join(["; ".join(conditions(self.runs)), *lines, *verdict(self.rows)])
 
     def _repr_html_(self) -> str:
         rows = self._best_first()
         first = {run.label: run for run in reversed(self.runs)}
         curves = [sparkline(accuracy_curve(first[row["label"]]), "accuracy over the run") for row in rows]
-        return section(line("; ".join(conditions(self.runs))), table(HEADINGS, [cells_of(row) for row in rows], curves))
+        further = time_columns(rows)
+        headings = (*HEADINGS, *(heading for heading, _ in further))
+        cells = [(*cells_of(row), *(cell(row) for _, cell in further)) for row in rows]
+        about = "; ".join([*conditions(self.runs), *verdict(rows)])
+        return section(line(about), table(headings, cells, curves))
 
 
 def compare(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gossamer.algorithms import Algorithm, parse_algorithm
 from gossamer.algorithms.plugins import load_plugins
+from gossamer.engine.make_training import make_training
 from gossamer.engine.training import OnStep, Training
 from gossamer.errors import UserError
 from gossamer.network import Network
@@ -112,7 +113,7 @@ def simulate(
         raise UserError(f"log='{training.settings.log}' needs a folder for its files; give one with out=")
     folder = RunFolder.create(Path(out), training.settings, training.network) if out is not None else None
     with showing(progress) as begin:
-        on_both = both(on_step, begin(training.algorithm.name, training.steps))
+        on_both = both(on_step, begin(training.algorithm.name, training.length))
         if folder is None:
             trained = training.run(None, on_both)
         else:
@@ -134,7 +135,7 @@ def prepare(task: str | Task, network: str | Network, algorithm: str | Algorithm
     elif not set(settings) <= set(SETTING_NAMES):
         option = min(set(settings) - set(SETTING_NAMES))
         raise UserError(f"'{option}' is not a setting of a run; give options of the algorithm to gm.algorithm(…)")
-    return Training(
+    return make_training(
         make_settings({**names, **settings}),
         task=task if isinstance(task, Task) else None,
         network=network if isinstance(network, Network) else None,

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.algorithms import parse_algorithm
-from gossamer.engine.training import OnStep, Training
+from gossamer.engine.make_training import make_training
+from gossamer.engine.training import OnStep
 from gossamer.errors import UserError
 from gossamer.run.settings import LARGEST_LR, Settings
 from gossamer.run.strict_json import to_json
@@ -135,8 +136,8 @@ def tune(
         if (earlier := notebook.find(key, lr, epochs, seed)) is not None:
             return earlier
         begun = time.perf_counter()
-        training = Training(dataclasses.replace(entry.settings, lr=lr, epochs=epochs, seed=seed, eval_every=NEVER))
-        summary = training.run(on_step=on_trial(entry.label, lr, training.steps, seed), first_row=False).summary
+        training = make_training(_of_trial(entry.settings, lr, epochs, seed))
+        summary = training.run(on_step=on_trial(entry.label, lr, training.length, seed), first_row=False).summary
         finished = summary["status"] == "finished"
         accuracy, loss = (summary["accuracy_mean"], summary["loss_mean"]) if finished else (None, None)
         notebook.add(Trial(key, lr, epochs, seed, accuracy, loss, round(time.perf_counter() - begun, 3)))
@@ -155,6 +156,14 @@ def tune(
     notebook.best[key] = found
     notebook.write()
     return found
+
+
+def _of_trial(settings: Settings, lr: float, epochs: int, seed: int) -> Settings:
+    """Return the settings of a trial. A run of given seconds is as much shorter as one of given epochs."""
+    seconds = settings.seconds * epochs / settings.epochs
+    return dataclasses.replace(
+        settings, lr=lr, epochs=epochs, seed=seed, seconds=seconds, eval_every=NEVER, eval_seconds=0.0
+    )
 
 
 def with_tuned_rates(entries: list[Entry], path: Path) -> list[Entry]:

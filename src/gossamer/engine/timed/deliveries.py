@@ -6,6 +6,8 @@ from typing import Any
 
 from gossamer.testbed import LinkTimes
 
+MOST_LOGGED = 5000  # messages, and spells of agents, that a picture of the run can show
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Message:
@@ -66,6 +68,9 @@ class Deliveries:
         self.heard_at = [0] * count  # when the newest message arrived
         self.interval = [0.0] * count  # between two arrivals, a running mean; 0: unknown
         self.up = [True] * count
+        self.sent = [0] * (1 + max([*receivers, *senders], default=0))  # bytes of each agent
+        self.log: list[tuple[int, int, int, int]] = []  # (sender, receiver, begin, arrival) of the first messages
+        self._sizes = sizes
         self._busy = [times.busy(link, senders[link], sizes[link]) for link in range(count)]
 
     def publish(self, link: int, message: Message, now: int) -> None:
@@ -90,8 +95,13 @@ class Deliveries:
 
     def _send(self, channel: Channel, link: int, message: Message, begin: int) -> None:
         channel.busy_until = sent = begin + self._busy[link]
-        if not self.times.lost(link, message.iteration):
-            self.flights[link].append(Flight(sent, sent + self.times.latency(link, message.iteration), message))
+        self.sent[self.senders[link]] += self._sizes[link]
+        if self.times.lost(link, message.iteration):
+            return
+        arrival = sent + self.times.latency(link, message.iteration)
+        self.flights[link].append(Flight(sent, arrival, message))
+        if len(self.log) < MOST_LOGGED:
+            self.log.append((self.senders[link], self.receivers[link], message.stamp, arrival))
 
     def arrival(self, link: int, iteration: int) -> int | None:
         """Return when a message arrives that has been published; None if it was lost. For channels that queue."""

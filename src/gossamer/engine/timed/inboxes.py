@@ -63,6 +63,12 @@ class Inboxes:
             self._all_ages = None
         self.lone.set_current(agent, [0 <= age <= self._tolerance for age in heard.ages])
 
+    def current_links(self) -> Tensor:
+        """Return which links were current at their receivers' newest updates."""
+        if self._all_ages is not None:
+            return self._is_reliable(self._all_ages)
+        return torch.from_numpy(self.lone.current.copy())
+
     # ---- one agent
 
     def of_one(

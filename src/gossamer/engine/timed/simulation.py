@@ -13,16 +13,19 @@ import torch
 
 from gossamer.algorithms import Algorithm, Noise, Own, Past, Place, Update
 from gossamer.algorithms.message_parts import aliases, bytes_on_links, parts_sent
-from gossamer.engine.simulation import NonFinite, check_offers
+from gossamer.engine.norm_statistics import Statistics
+from gossamer.engine.simulation import NonFinite, Watch, check_offers
 from gossamer.engine.timed.gradients import AtIterations, GradientsUnderWay, TimedSource
 from gossamer.engine.timed.inboxes import AtUpdate, Inboxes
 from gossamer.engine.timed.rows import Rows
+from gossamer.engine.timed.saved_state import SnapshotStore, from_tensor, load_events, save_events, to_tensor
 from gossamer.engine.timed.snapshots import PREFIX, Block, OwnPast, Snapshot
-from gossamer.engine.timed.timetable import Heard, Moment, Timetable
+from gossamer.engine.timed.timetable import Heard, Moment, State, Timetable
 from gossamer.fused import make_recorder, real
 from gossamer.network import Network
 from gossamer.seeding import generator
 from gossamer.shapes import Float, Tensor
+from gossamer.state.checkpoint import part_of
 from gossamer.state.local import LocalOptimizer
 from gossamer.testbed import Testbed
 from gossamer.testbed.time_unit import to_nanoseconds, to_seconds
@@ -62,6 +65,7 @@ class TimedSimulation:
         local: LocalOptimizer | None = None,
         segments: tuple[int, ...] | None = None,
         seed: int = 0,
+        statistics: Statistics | None = None,
         share: Float[Tensor, " n"] | None = None,
         fused: bool = True,
     ) -> None:
@@ -72,11 +76,11 @@ class TimedSimulation:
         check_offers(algorithm, source)
         count, pattern = network.num_agents, network.pattern
         self._everyone, links_of = list(range(count)), pattern.starts.tolist()
-        each = list(range(count + 1))
+        self._each = each = list(range(count + 1))
         share = (torch.ones(count) if share is None else share).to(x0)
         self.place = Place(network, torch.arange(count, device=x0.device), share)
         self.places = [self._place_of(agent) for agent in range(count)]
-        self.x = Rows(x0.clone(), each)
+        self._x = Rows(x0.clone(), each)
         self.memory: Rows | None = None  # of the local momentum
         state = algorithm.start(x0, self.place)
         self.state = {name: Rows(rows, each if len(rows) == count else links_of) for name, rows in state.items()}
@@ -94,9 +98,10 @@ class TimedSimulation:
         self.inboxes = Inboxes(algorithm, network, self.places, x0[:1], tolerance, self.local.plain)
         self.recorder = make_recorder(x0) if fused else None
         self._defer = self.recorder.defer if self.recorder is not None else lambda rows: rows
-        self.gradients = GradientsUnderWay(source, self.x, self.table)
+        self.gradients = GradientsUnderWay(source, self._x, self.table)
         self._turns: dict[int, Turn] = {}
         self._losses: dict[int, float] = {}
+        self.statistics, self.watch = statistics, Watch()
 
     def _keeps(self, past: Past) -> bool:
         return self.algorithm.past is past
@@ -107,6 +112,20 @@ class TimedSimulation:
         )
         own = slice(agent, agent + 1)
         return Place(self.network, self.place.agents[own], self.place.share[own], senders)
+
+    @property
+    def x(self) -> Float[Tensor, "n d"]:
+        """The states of all agents: where their iterations under way began."""
+        return self._x.whole()
+
+    def state_of(self, agent: int) -> Float[Tensor, "1 d"]:
+        """Return the state of one agent."""
+        return self._x.part(agent)
+
+    @property
+    def t(self) -> int:
+        """The mean number of updates of the agents, rounded down."""
+        return sum(self.table.done) // len(self._everyone)
 
     @property
     def now(self) -> float:
@@ -130,10 +149,14 @@ class TimedSimulation:
             self.table.begin(agent)
         return reports
 
+    def go_to(self, seconds: float) -> None:
+        """Let time pass up to here, where nothing happens before."""
+        self.table.now = max(self.table.now, to_nanoseconds(seconds))
+
     def _adopt(self, agent: int, snapshot: Snapshot) -> None:
         """Let a returning agent go on from a neighbour's state. Its momentum and what the rule kept are gone."""
         x = snapshot.part("x")
-        self.x.replace_part(agent, x)
+        self._x.replace_part(agent, x)
         if self.memory is not None:
             self.memory.replace_part(agent, torch.zeros_like(x))
         for name, rows in self.algorithm.start(x, self.places[agent]).items():
@@ -153,14 +176,14 @@ class TimedSimulation:
         if together:
             g, loss = self.gradients.take_all()
             self._check_losses(agents, loss)
-            block = self._take_turn(None, self.place, self.x.whole(), g, iteration[0])
+            block = self._take_turn(None, self.place, self._x.whole(), g, iteration[0])
             return {agent: self._kept(agent, moment.time, Snapshot(block, agent)) for agent in agents}
         contents = {}
         for agent in agents:
             k, g, lone_loss = self.gradients.take(agent)
             if lone_loss is not None:
                 self._check_losses([agent], torch.tensor([lone_loss]))
-            block = self._take_turn(agent, self.places[agent], self.x.part(agent), g, k)
+            block = self._take_turn(agent, self.places[agent], self._x.part(agent), g, k)
             contents[agent] = self._kept(agent, moment.time, Snapshot(block, 0))
         return contents
 
@@ -170,6 +193,8 @@ class TimedSimulation:
             return
         for agent, value in zip(agents, loss.tolist(), strict=True):
             self._losses[agent] = value
+        if len(self._losses) == len(self._everyone):
+            self.watch.newest = torch.tensor([self._losses[agent] for agent in self._everyone])
         if not bool(torch.isfinite(loss).all()):
             place = int((~torch.isfinite(loss)).nonzero()[0])
             values = torch.zeros(len(self._everyone)).index_fill_(0, torch.tensor(agents[place]), float(loss[place]))
@@ -241,9 +266,9 @@ class TimedSimulation:
                 own = dataclasses.replace(own, previous=torch.cat([each.part("x") for each in previous]))
         update = self._computed_update(self.algorithm.step(own, at.inbox, at.weights, self._noise(own.t, None)))
         self._add_to_prefix(None, real(own.x))
-        self.x.replace(update.x)
+        self._x.replace(update.x)
         if turn.memory is not None:
-            self.memory = Rows(turn.memory, list(range(len(self._everyone) + 1)))
+            self.memory = Rows(turn.memory, self._each)
         for name, rows in update.state.items():
             self.state[name].replace(rows)
         for agent in self._everyone:
@@ -271,10 +296,10 @@ class TimedSimulation:
         at: AtUpdate = self.inboxes.of_one(agent, k, snapshot, vectors, heard, past)
         update = self.algorithm.step(own, at.inbox, at.weights, self._noise(k, agent))
         self._add_to_prefix(agent, own.x)
-        self.x.replace_part(agent, update.x)
+        self._x.replace_part(agent, update.x)
         if turn.memory is not None:
             if self.memory is None:
-                self.memory = Rows(torch.zeros_like(self.x.whole()), list(range(len(self._everyone) + 1)))
+                self.memory = Rows(torch.zeros_like(self._x.whole()), self._each)
             self.memory.replace_part(agent, turn.memory)
         for name, rows in update.state.items():
             self.state[name].replace_part(agent, rows)
@@ -330,3 +355,68 @@ class TimedSimulation:
         losses = [self._losses[agent] for agent in agents if agent in self._losses]
         loss = torch.tensor(losses) if len(losses) == len(agents) else None
         return UpdateReport(agents, loss, update.predict, heard)
+
+    # ---- saving
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return everything that the next moment depends on, including messages in flight."""
+        store = SnapshotStore()
+        events = save_events(self.table, store)
+        events["pasts"] = [[[k, end, store.number(each)] for k, end, each in past.items()] for past in self.pasts]
+        events["losses"] = list(self._losses.items())
+        waiting = [agent for agent in self._everyone if self.table.state[agent] is State.WAITING]
+        turns = {id(self._turns[agent]): self._turns[agent] for agent in waiting}
+        together = len(waiting) == len(self._everyone) and len(turns) == 1
+        events["together"] = store.number(Snapshot(self._turns[0].block, 0)) if together else None
+        state = {"x": self._x.whole(), **{f"state.{name}": rows.whole() for name, rows in self.state.items()}}
+        if self.memory is not None:
+            state["memory"] = self.memory.whole()
+        if self._prefix is not None:
+            state["prefix"] = self._prefix.whole()
+        for agent in waiting:
+            g = real(self._turns[agent].own.g)
+            state[f"waiting.{agent}"] = g if len(g) == 1 else g[agent : agent + 1]
+        state |= {f"gradient.{name}": value for name, value in self.gradients.state_dict().items()}
+        state |= {f"snapshot.{name}": part for name, part in store.state_dict().items()}
+        if self.statistics is not None:
+            state |= {f"statistics.{name}": value for name, value in self.statistics.state_dict().items()}
+        return {**state, "current": self.inboxes.current_links(), "events": to_tensor(events)}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Restore what `state_dict` returned."""
+        events, like = from_tensor(state["events"]), self._x.whole()
+        store = SnapshotStore.load(part_of(state, "snapshot."), like.device)
+        load_events(self.table, events, store)
+        self._x.replace(torch.empty_like(like).copy_(state["x"]))  # copy_ refuses another shape
+        if "memory" in state:
+            self.memory = Rows(state["memory"].to(like), self._each)
+        for name, rows in self.state.items():
+            rows.replace(state[f"state.{name}"].to(rows.whole()))
+        if self._prefix is not None:
+            self._prefix.replace(state["prefix"].to(like.device))
+        for past, kept in zip(self.pasts, events["pasts"], strict=True):
+            past.clear()
+            for k, end, number in kept:
+                past.push(k, end, store.snapshot(number))
+        self._losses = dict(events["losses"])
+        self.gradients.load_state_dict(part_of(state, "gradient."), like)
+        self.inboxes.lone.set_everything(state["current"].numpy())
+        if self.statistics is not None:
+            self.statistics.load_state_dict(part_of(state, "statistics."))
+        together = events["together"]
+        block = None if together is None else store.snapshot(together).block
+        self._take_turns_again(part_of(state, "waiting."), block)
+
+    def _take_turns_again(self, gradients: dict[str, Tensor], together: Block | None) -> None:
+        """Make what waiting agents know once more, from their gradients; `together`: what all have published."""
+        self._turns, like = {}, self._x.whole()
+        if together is not None:
+            g = torch.cat([gradients[str(agent)] for agent in self._everyone]).to(like)
+            self._x.replace(together.parts["x"])  # the same object: rules see that all messages are of this moment
+            self._take_turn(None, self.place, self.x, g, self.table.iteration[0])
+            turn = dataclasses.replace(self._turns[0], block=together)
+            self._turns = dict.fromkeys(self._everyone, turn)
+            return
+        for name, g in gradients.items():
+            agent = int(name)
+            self._take_turn(agent, self.places[agent], self._x.part(agent), g.to(like), self.table.iteration[agent])

@@ -137,9 +137,9 @@ def timeline(
         seed=seed,
     )
     times: list[list[float]] = [[] for _ in range(network.num_agents)]
-    paths = [[simulation.x.part(agent)] for agent in range(network.num_agents)]
+    paths = [[simulation.state_of(agent)] for agent in range(network.num_agents)]
     while (reports := simulation.advance(seconds)) is not None:
         for agent in (agent for report in reports for agent in report.agents):
             times[agent].append(simulation.now)
-            paths[agent].append(simulation.x.part(agent))
+            paths[agent].append(simulation.state_of(agent))
     return Timeline(times, [torch.cat(path) for path in paths], network)

@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gossamer.engine.timed.deliveries import Deliveries, Message
+from gossamer.engine.timed.deliveries import MOST_LOGGED, Deliveries, Message
 from gossamer.network import NOTHING, Network
 from gossamer.testbed import Testbed
-from gossamer.testbed.time_unit import SECOND
+from gossamer.testbed.time_unit import SECOND, to_seconds
 
 SILENT_INTERVALS = 20  # usual intervals of silence after which a sender counts as gone
 NEVER = 2**62
@@ -100,12 +100,12 @@ class Timetable:
         self.done = [0] * count  # updates made
         self.published = [-1] * count  # the newest iteration that was published
         self.joined = [0] * count  # the first iteration for which others wait
+        self.log: list[tuple[int, State, int, int]] = []  # (agent, what it did, begin, end) of the first spells
         self.spent = {state: [0] * count for state in State}  # nanoseconds; computing counts whole iterations only
         self._version = [0] * count  # events of former versions do not count
         self._heap: list[tuple[int, Event, int, int]] = []
         self._updating: list[int] = []  # agents that waited, and update at this moment
-        schedule = getattr(bed, "schedule", None)
-        self._changes = iter(()) if schedule is None else schedule.changes(count, links, seed)
+        self._changes = iter(()) if bed.schedule is None else bed.schedule.changes(count, links, seed)
         self._taken_changes = 0
         self._change = next(self._changes, None)
         for agent in range(count):
@@ -117,8 +117,8 @@ class Timetable:
         """Go to the next moment, unless it is later than `until`."""
         while True:
             time = self._heap[0][0] if self._heap else NEVER
-            if self._change is not None and self._change.time <= time:
-                time = self._change.time
+            if self._change is not None and self._change.time_ns <= time:
+                time = self._change.time_ns
             if time > until or time == NEVER:
                 return None
             moment, self.now, self._updating = Moment(time), time, []
@@ -136,7 +136,7 @@ class Timetable:
         now, links = moment.time, self.links
         for agent in moment.ended:
             k = self.iteration[agent]
-            self.spent[State.COMPUTING][agent] += now - self.begun[agent]
+            self._spend(agent, State.COMPUTING)
             self.ends[agent].append(now)
             if len(self.ends[agent]) > 2 * self.bed.max_age + 8:
                 del self.ends[agent][: -self.bed.max_age - 2]
@@ -176,10 +176,36 @@ class Timetable:
     def begin(self, agent: int) -> None:
         """Let an agent begin its next iteration, now that its update is made."""
         if self.state[agent] is State.WAITING:
-            self.spent[State.WAITING][agent] += self.now - self.begun[agent]
+            self._spend(agent, State.WAITING)
         self.iteration[agent] += 1
         self.done[agent] += 1
         self._start(agent, self.now)
+
+    def _spend(self, agent: int, state: State) -> None:
+        """Note how an agent has spent its time since it began what it does."""
+        begin = self.begun[agent]
+        self.spent[state][agent] += self.now - begin
+        if len(self.log) < MOST_LOGGED and self.now > begin:
+            self.log.append((agent, state, begin, self.now))
+
+    def seconds_spent(self, *states: State) -> list[float]:
+        """Return each agent's seconds in these states so far, those of what it does now included."""
+        total = []
+        for agent, state in enumerate(self.state):
+            unfinished = self.now - self.begun[agent] if state in states else 0
+            total.append(to_seconds(unfinished + sum(self.spent[each][agent] for each in states)))
+        return total
+
+    def internals(self) -> dict[str, Any]:
+        """Return the events to come, as plain values."""
+        return {"heap": self._heap, "version": self._version, "taken_changes": self._taken_changes}
+
+    def restore(self, heap: list[tuple[int, Event, int, int]], version: list[int], taken_changes: int) -> None:
+        """Restore the events to come. Changes of the schedule are a function of the seed."""
+        self._heap, self._version = heap, version
+        while self._taken_changes < taken_changes:
+            self._change = next(self._changes, None)
+            self._taken_changes += 1
 
     # ---- ages
 
@@ -253,7 +279,7 @@ class Timetable:
     # ---- agents and links that go and come
 
     def _apply_changes(self, moment: Moment) -> None:
-        while self._change is not None and self._change.time <= moment.time:
+        while self._change is not None and self._change.time_ns <= moment.time:
             change = self._change
             if change.what == "link":
                 self._change_link(change.number, change.up)
@@ -274,7 +300,7 @@ class Timetable:
     def _leave(self, agent: int) -> None:
         """Stop an agent: its iteration, and what it was sending, are lost."""
         if self.state[agent] in (State.WAITING, State.RETURNING):
-            self.spent[self.state[agent]][agent] += self.now - self.begun[agent]
+            self._spend(agent, self.state[agent])
         self.state[agent], self.begun[agent] = State.DOWN, self.now
         self._version[agent] += 1
         for link in self.outward[agent]:
@@ -283,7 +309,7 @@ class Timetable:
 
     def _return(self, agent: int, moment: Moment) -> None:
         """Let an agent come back, with its own state or, by option, a neighbour's."""
-        self.spent[State.DOWN][agent] += self.now - self.begun[agent]
+        self._spend(agent, State.DOWN)
         self._version[agent] += 1
         living = [link for link in self.inward[agent] if self.state[self.links.senders[link]] < State.DOWN]
         for link in self.inward[agent]:
@@ -314,6 +340,6 @@ class Timetable:
             return
         newest = max(held, key=lambda message: message.iteration)
         moment.adopted[agent] = newest
-        self.spent[State.RETURNING][agent] += self.now - self.begun[agent]
+        self._spend(agent, State.RETURNING)
         self.iteration[agent], self.ends[agent] = newest.iteration, []
         self._start(agent, self.now)

@@ -127,7 +127,7 @@ def _summary(made: Plan, folder: RunFolder, how: ProcessSettings, report: Launch
         "run_dir": str(folder.path),
     }
     return {
-        **make_summary(made, measured),
+        **make_summary(made, measured, history, "seconds"),
         "engine": "processes",
         "lockstep": how.lockstep,
         "transport": how.transport,
