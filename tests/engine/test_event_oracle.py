@@ -139,3 +139,18 @@ def test_messages_of_a_rule_that_waits_queue_for_a_busy_link():
     story = two("sync", x0=(0.0, 8.0), compute=1.0, bandwidth=bandwidth, message_bytes=100, seconds=13.0)
     # Agent 0 publishes at 1, 2, 7: sent from 1, 5 and 9 on. Agent 1 publishes at 1, 6, 10.
     assert story.times[0].tolist() == [1, 6, 10] and story.times[1].tolist() == [5, 9, 13]
+
+
+def test_a_rule_that_waits_takes_the_message_of_its_own_iteration_though_a_newer_one_is_there():
+    story = event_oracle(
+        gm.algorithm("sync"),
+        gm.network("path:3"),  # a third of each neighbour
+        lambda x, agents, iterations: 0 * x,
+        np.array([[0.0], [6.0], [12.0]]),
+        lr=1.0,
+        compute=[1.0, 1.0, 5.0],
+        seconds=5.0,
+    )
+    # Agent 0 ends its next iteration at 2, at state 2, while agent 1 waits for agent 2 until 5.
+    assert [times.tolist() for times in story.times] == [[1], [5], [5]]
+    np.testing.assert_allclose([path[-1, 0] for path in story.paths], [2, 6, 10], rtol=1e-15)
