@@ -81,6 +81,13 @@ def test_rules_that_wait_go_the_same_way_at_any_speed(name, bed):
     assert_starts_as(bed.line(rule).paths, bed.synchronous_path(rule))
 
 
+def test_agents_remember_who_was_current_when_all_moved_together():
+    bed = gm.testbed(agents=2, compute=[1.0, 2.0], tolerance=1)
+    line = gm.timeline("c-asgd", "complete:2", nothing, [[0.0], [8.0]], testbed=bed, seconds=3.0)
+    # At 2 both mix. At 3 agent 0 holds 8 still, and mixes again because agent 1 was current at its newest update.
+    assert np.asarray(line.paths[0])[:, 0].tolist() == [0, 0, 4, 6]
+
+
 # ---- laws
 
 

@@ -134,11 +134,14 @@ def beds(draw: st.DrawFn) -> Bed:
     def some(values: list[float], count: int) -> tuple[float, ...]:
         return tuple(draw(st.lists(st.sampled_from(values), min_size=count, max_size=count)))
 
+    # Where machines and links are alike, agents move together; with two speeds now together, now apart.
+    speeds = draw(st.sampled_from([COMPUTE, [1.0, 2.0], [1.0]]))
+    alike = draw(st.booleans())
     return Bed(
         n=n,
-        compute=some(COMPUTE, n),
-        latency=some(LATENCY, n * n),
-        bandwidth=some(BANDWIDTH, n * n),
+        compute=some(speeds, n),
+        latency=some(LATENCY, 1) * n * n if alike else some(LATENCY, n * n),
+        bandwidth=some(BANDWIDTH, 1) * n * n if alike else some(BANDWIDTH, n * n),
         tolerance=draw(st.integers(0, 2)),
         max_age=draw(st.sampled_from([2, 4, 64])),
         momentum=draw(st.sampled_from([0.0, 0.9])),
