@@ -31,7 +31,7 @@ PARTS = ("gradient", "iteration", "evaluation")
 def make_training(case: str, execution: str, rule: str) -> object:
     """Return the run of a case, with random images that are prepared already."""
     from gossamer.data import Examples
-    from gossamer.engine.training import Training
+    from gossamer.engine import make_training
     from gossamer.nn import make_model
     from gossamer.run.settings import make_settings
     from gossamer.tasks import Task
@@ -46,7 +46,7 @@ def make_training(case: str, execution: str, rule: str) -> object:
     data = [examples(count) for count in EXAMPLES.values()]
     task = Task("random", lambda: make_model(model, shape, 10), *data, model_name=model)
     settings = {"network": network, "algorithm": rule, "delay": 2, "batch": batch, "lr": 1e-4, "epochs": 1_000_000}
-    return Training(make_settings(settings | {"execution": execution}), task=task)
+    return make_training(make_settings(settings | {"execution": execution}), task=task)
 
 
 def parts_of(training: object) -> dict[str, Callable[[], object]]:

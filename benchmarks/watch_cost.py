@@ -22,6 +22,7 @@ from pathlib import Path
 
 import torch
 
+from gossamer.engine import make_training
 from gossamer.engine.training import Training
 from gossamer.run.folder import RunFolder
 from gossamer.run.settings import make_settings
@@ -95,7 +96,7 @@ def own_share(training: Training) -> tuple[float, float]:
 def main(seconds: float) -> None:
     """Measure, and print the numbers."""
     torch.set_num_threads(1)
-    training, clock = Training(make_settings(SETTINGS)), Clock(seconds)
+    training, clock = make_training(make_settings(SETTINGS)), Clock(seconds)
     with tempfile.TemporaryDirectory() as place:
         folder = RunFolder.create(Path(place) / "run", training.settings, training.network)
         training.run(folder, stop=lambda: training.simulation.t >= 300)  # the page needs some rows

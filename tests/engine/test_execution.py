@@ -21,7 +21,7 @@ from executions import (
     with_dropout,
     with_norm,
 )
-from gossamer.engine import Training
+from gossamer.engine import make_training
 from gossamer.engine.execution import EXECUTIONS, make_execution
 from gossamer.run.settings import make_settings
 
@@ -90,7 +90,7 @@ def test_a_frozen_parameter_has_no_gradient_and_never_moves(name):
     frozen = torch.cat([torch.full((p.numel(),), not p.requires_grad) for p in Frozen().parameters()])
     assert torch.equal(g[:, frozen], torch.zeros(N, 51, dtype=torch.float64)) and g[:, ~frozen].ne(0).any(dim=0).all()
     values = {**small, "algorithm": "pc-asgd", "dtype": "float64", "momentum": 0.9, "execution": name}
-    run = Training(make_settings(values), task=task)
+    run = make_training(make_settings(values), task=task)
     start = run.simulation.x.clone()
     moved = run.run().x - start
     assert moved[:, frozen].abs().max() < 1e-14 and moved[:, ~frozen].abs().max() > 1e-2
@@ -98,7 +98,7 @@ def test_a_frozen_parameter_has_no_gradient_and_never_moves(name):
 
 def test_weight_decay_leaves_a_frozen_parameter_alone():
     values = {**small, "algorithm": "d-asgd", "dtype": "float64", "weight_decay": 0.1, "execution": "vmap"}
-    run = Training(make_settings(values), task=make_task(Frozen))
+    run = make_training(make_settings(values), task=make_task(Frozen))
     start = run.simulation.x.clone()
     assert (run.run().x - start)[:, :48].abs().max() < 1e-14
 

@@ -24,7 +24,7 @@ from executions import (
     with_dropout,
     with_norm,
 )
-from gossamer.engine import Training, assembly
+from gossamer.engine import assembly, make_training
 from gossamer.engine.execution import EXECUTIONS, choice, choose_execution, make_execution
 from gossamer.run.settings import make_settings
 
@@ -48,7 +48,7 @@ def no_choice_yet(monkeypatch):
 def test_auto_picks_an_execution_says_so_and_stays_with_it(tmp_path, monkeypatch, no_choice_yet):
     task = make_task(with_dropout)
     before = torch.get_rng_state()
-    run = Training(make_settings(small), task=task)
+    run = make_training(make_settings(small), task=task)
     assert torch.equal(torch.get_rng_state(), before)
     name = run.settings.execution
     assert name in EXECUTIONS and run.simulation.source.execution.name == run.evaluate.execution.name == name
@@ -56,7 +56,7 @@ def test_auto_picks_an_execution_says_so_and_stays_with_it(tmp_path, monkeypatch
     assert note.startswith(f"{name} (") and all(f"{other} " in note for other in EXECUTIONS) and " ms" in note
     monkeypatch.setattr(choice, "_seconds", None)  # a second measurement could come out otherwise
     monkeypatch.setattr(assembly, "choose_execution", None)
-    assert Training(make_settings(small), task=task).settings.execution == name
+    assert make_training(make_settings(small), task=task).settings.execution == name
     result = gm.simulate(task, "clusters:2,2", out=tmp_path / "run", delay=3, batch=4, epochs=3)
     assert tomllib.loads((tmp_path / "run/config.toml").read_text())["execution"] == name
     assert result.summary["execution"] == name
@@ -71,7 +71,7 @@ def test_every_model_of_ones_own_is_measured_even_where_one_before_it_was(monkey
 
     monkeypatch.setattr(assembly, "choose_execution", choose)
     for _ in range(8):  # each is gone before the next is made, perhaps at the same place in memory
-        Training(make_settings(small), task=make_task(lambda: with_norm()))
+        make_training(make_settings(small), task=make_task(lambda: with_norm()))
         gc.collect()
     assert len(measured) == 8
 
@@ -93,7 +93,7 @@ def test_of_many_agents_some_are_measured_and_the_seconds_are_in_proportion(monk
 
 def test_an_execution_that_is_named_is_taken_without_a_measurement(no_choice_yet):
     for name in EXECUTIONS:
-        run = Training(make_settings({**small, "execution": name}), task=make_task(with_norm))
+        run = make_training(make_settings({**small, "execution": name}), task=make_task(with_norm))
         assert run.settings.execution == run.simulation.source.execution.name == name
         assert run.notes["execution"] == name
 
@@ -151,7 +151,7 @@ def test_an_execution_that_cannot_run_the_model_is_left_out(no_choice_yet):
     assert name == "loop" and list(seconds) == ["loop"]
     agents, batch = Agents(task), (states(task), *examples(task, 0))
     assert_close(make_execution("loop", make_setup(task)).gradient(*batch)[0], agents.gradient(*batch)[0])
-    run = Training(make_settings({**small, "algorithm": "d-asgd"}), task=task)
+    run = make_training(make_settings({**small, "algorithm": "d-asgd"}), task=task)
     assert run.settings.execution == "loop" and run.run().summary["status"] == "finished"
     with pytest.raises(gm.UserError, match="use execution=loop") as error:
         make_execution("stacked", make_setup(task)).gradient(*batch)
@@ -172,7 +172,7 @@ def test_bf16_computes_close_to_float32_and_keeps_states_in_float32(model):
     task = make_task(*MODELS[model])
     values = {**small, "algorithm": "pc-asgd", "lr": 0.02}
     exact, rough = (
-        Training(make_settings({**values, "precision": precision, "execution": "stacked"}), task=task)
+        make_training(make_settings({**values, "precision": precision, "execution": "stacked"}), task=task)
         for precision in ("float32", "bf16")
     )
     start = exact.simulation.x.clone()
@@ -185,7 +185,7 @@ def test_bf16_computes_close_to_float32_and_keeps_states_in_float32(model):
     torch.testing.assert_close(reports[1].loss, reports[0].loss, rtol=0.05, atol=0.02)
     buffers = rough.simulation.statistics.buffers
     assert all(b.dtype == torch.float32 for b in buffers.values() if b.is_floating_point())
-    whole = Training(make_settings({**values, "precision": "bf16"}), task=task)  # auto takes the only one that can
+    whole = make_training(make_settings({**values, "precision": "bf16"}), task=task)  # auto takes the only one that can
     assert whole.settings.execution == "stacked" and whole.run().summary["status"] == "finished"
 
 
@@ -203,7 +203,7 @@ def test_bf16_computes_close_to_float32_and_keeps_states_in_float32(model):
 )
 def test_what_does_not_go_together_is_refused_in_one_line(values, match):
     with pytest.raises(gm.UserError, match=match) as error:
-        Training(make_settings({**small, **values}), task=make_task(with_norm))
+        make_training(make_settings({**small, **values}), task=make_task(with_norm))
     assert "\n" not in str(error.value)
 
 
@@ -263,7 +263,7 @@ def test_a_compiled_run_is_an_uncompiled_one(compiles):
     task = make_task(with_norm)
     plain, fused = (run_with(task, execution="stacked", compile=compile)[1] for compile in (False, True))
     assert_close(fused.x, plain.x, 1e-9)
-    auto = Training(make_settings({**small, "compile": True}), task=task)
+    auto = make_training(make_settings({**small, "compile": True}), task=task)
     assert auto.settings.execution == "stacked" and compiles
     assert not auto.evaluate.execution.setup.compile
 

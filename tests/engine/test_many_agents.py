@@ -11,7 +11,7 @@ import gossamer as gm
 from gossamer.algorithms import algorithm_names
 from gossamer.algorithms.registry import algorithm_class
 from gossamer.algorithms.rivals.server import ServerBased
-from gossamer.engine import Training
+from gossamer.engine import make_training
 from gossamer.engine.simulation import Simulation
 from gossamer.engine.trajectory import FunctionSource
 from gossamer.run.settings import make_settings
@@ -62,7 +62,7 @@ def test_neither_a_network_nor_a_training_makes_a_tensor_for_every_pair(tmp_path
         for spec in (f"ring:{N}", f"exponential:{N}", "torus:30x40"):
             gm.network(spec, "geometric:0.3", clusters=str(N), mixing="uniform")
         values = {"network": f"regular:{N},k=4", "delay": "gilbert:0.1,0.3,4", "batch": 1, "epochs": 2}
-        run = Training(make_settings({**values, "execution": "stacked", "algorithm": "d-asgd"}), task=task)
+        run = make_training(make_settings({**values, "execution": "stacked", "algorithm": "d-asgd"}), task=task)
         for _ in range(2):
             run.tally.add(run.simulation.step())
         run.state_dict()

@@ -11,7 +11,7 @@ from torch import nn
 import gossamer as gm
 from command import Command, files_under
 from gossamer.algorithms import algorithm_names
-from gossamer.engine import Training
+from gossamer.engine import make_training
 from gossamer.engine.execution import make_execution
 from gossamer.engine.execution.base import Setup
 from gossamer.engine.memory_need import Memory, check_fits, estimate, free_bytes, in_words
@@ -32,7 +32,7 @@ def make_task(model=lambda: nn.Linear(6, 3), shape=(6,), count=80):
 
 
 def training(task=None, **values):
-    return Training(make_settings({**BASE, **values}), task=task or make_task())
+    return make_training(make_settings({**BASE, **values}), task=task or make_task())
 
 
 def bytes_of(tensors):
@@ -156,7 +156,7 @@ def test_a_step_needs_what_its_rule_makes_and_keeps():
 
 MEASURED = """
 import ctypes, gc, torch, gossamer as gm
-from gossamer.engine import Training
+from gossamer.engine import make_training
 from gossamer.nn import make_model
 from gossamer.run.machine import arithmetic
 from gossamer.run.settings import make_settings
@@ -166,7 +166,7 @@ def run(width):
     examples = gm.Examples(x, y)
     task = gm.Task("toy", lambda: make_model(f"mlp:{width},{width}", 64, 10), examples, examples)
     values = {"network": "clusters:2,2", "delay": "20", "algorithm": "pc-asgd", "batch": 1, "lr": 1e-5}
-    training = Training(make_settings({**values, "execution": "stacked", "threads": 1, "epochs": 2}), task=task)
+    training = make_training(make_settings({**values, "execution": "stacked", "threads": 1, "epochs": 2}), task=task)
     with arithmetic(training.settings, plenty=False):
         for _ in range(25):
             training.simulation.step()

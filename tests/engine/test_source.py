@@ -24,7 +24,7 @@ from executions import (
 )
 from gossamer.data import AugmentDraws, Batches, Normalize, partition
 from gossamer.data.device_batches import DeviceBatches
-from gossamer.engine import Training
+from gossamer.engine import make_training
 from gossamer.engine.execution.base import only_reads
 from gossamer.nn import make_model
 from gossamer.run.settings import make_settings
@@ -148,7 +148,7 @@ def test_batches_are_the_cropped_and_flipped_raw_images_of_the_step():
 @pytest.mark.parametrize("norm_stats", ["local", "recalibrated"])
 def test_augmentation_changes_training_and_never_an_evaluation(norm_stats):
     runs = {
-        augment: Training(
+        augment: make_training(
             make_settings({**small, "augment": augment, "norm_stats": norm_stats, "execution": "vmap"}),
             task=image_task(),
         )
@@ -168,7 +168,7 @@ def test_augmentation_changes_training_and_never_an_evaluation(norm_stats):
 
 @pytest.mark.parametrize("augments", [False, True])
 def test_auto_augments_where_the_task_says_so(augments):
-    run = Training(make_settings({**small, "execution": "vmap"}), task=image_task(augments))
+    run = make_training(make_settings({**small, "execution": "vmap"}), task=image_task(augments))
     assert run.settings.augment == ("crop-flip" if augments else "none")
     assert (run.simulation.source.batches.draw(0).crops is not None) == augments
 

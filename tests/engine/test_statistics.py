@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from gossamer.engine import Training
+from gossamer.engine import make_training
 from gossamer.run.folder import RunFolder
 from norms import N, batches_of, make_task, module_of, training
 from runs import outcome
@@ -128,7 +128,7 @@ def test_a_message_grows_by_the_statistics_that_travel(algorithm):
 
 def resumed(path, task):
     folder, settings = RunFolder.open(path)
-    run = Training(settings, task=task)
+    run = make_training(settings, task=task)
     run.resume(folder)
     return run, folder
 

@@ -10,7 +10,7 @@ from torch import nn
 
 import gossamer as gm
 from gossamer.algorithms import algorithm_names, registry
-from gossamer.engine import Training
+from gossamer.engine import make_training
 from gossamer.run.settings import make_settings
 from runs import SHORT, timeless, training, without_seconds
 
@@ -111,7 +111,7 @@ def test_a_registered_algorithm_is_simulated_and_counted_by_its_declaration(monk
     assert torch.equal(half.x, whole.x) and half.summary["algorithm"] == "alone"
     assert half.summary["bytes_sent"] == 8 * 8 * 3 * 10 * 4  # steps x links both ways x vectors x d x float32
     # With nobody to listen to, an agent is torch's own SGD on its batches.
-    run = Training(
+    run = make_training(
         make_settings({"lr": 0.1, "epochs": 2, "batch": 4, "momentum": 0.5, "delay": "2"}),
         task=toy_task(),
         network=gm.network("ring:4", 2),
@@ -182,7 +182,7 @@ def test_a_run_without_a_folder_leaves_no_file_and_computes_the_same(tmp_path, m
 def test_a_run_leaves_torchs_global_generator_alone(monkeypatch):
     task = toy_task(lambda: nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 2)))
     values = {"algorithm": "d-asgd", "network": "ring:4", "delay": 2, "batch": 2, "epochs": 2}
-    run = Training(make_settings(values), task=task)
+    run = make_training(make_settings(values), task=task)
     before = torch.get_rng_state()
     monkeypatch.setattr(torch, "manual_seed", None)  # it queues calls for absent devices: not once a step
     run.run()
@@ -228,7 +228,7 @@ def test_who_waits_needs_no_clusters():
 
 def at_its_end_only(*, first_row=False, stop=None, **more):
     settings = make_settings(SHORT | {"delay": "5", "eval_every": 1000} | more)
-    return Training(settings).run(stop=stop, first_row=first_row)
+    return make_training(settings).run(stop=stop, first_row=first_row)
 
 
 def test_a_run_without_a_first_row_ends_where_it_would_with_one():

@@ -7,7 +7,7 @@ import torch
 
 import gossamer as gm
 from command import files_under
-from gossamer.engine import Training
+from gossamer.engine import make_training
 from gossamer.run.folder import RunFolder
 from gossamer.state.history import SlidingDrift
 from runs import Crash, begin, crashing_at, outcome, take_up, without_seconds
@@ -149,7 +149,7 @@ def test_the_config_of_a_run_repeats_it(folder, monkeypatch, case):
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
     settings = RunFolder.open(folder / "first")[1]
-    again = Training(settings)
+    again = make_training(settings)
     again.run(RunFolder.create(elsewhere / "again", again.settings, again.network))
     assert outcome(elsewhere / "again") == outcome(folder / "first")
 

@@ -7,7 +7,7 @@ import pytest
 
 from gossamer.algorithms import algorithm_class, algorithm_names
 from gossamer.algorithms.options import describe_options
-from gossamer.engine import Training
+from gossamer.engine import make_training
 from gossamer.errors import UserError
 from gossamer.paper.cells import command_of, key_of
 from gossamer.run.merge_settings import PRESETS, merge_settings, preset_values, with_file
@@ -48,7 +48,7 @@ def test_every_name_in_a_preset_is_a_setting_or_an_option_of_pc_asgd(preset):
 
 
 def test_the_papers_preset_is_what_the_paper_prints():
-    training = Training(make_settings({"algorithm": "pc-asgd", **preset_values("paper", "pc-asgd")}))
+    training = make_training(make_settings({"algorithm": "pc-asgd", **preset_values("paper", "pc-asgd")}))
     at = training.plan.schedule.at
     epoch = training.steps_per_epoch
     assert (at(0), at(160 * epoch - 1), at(160 * epoch)) == pytest.approx((0.01, 0.01, 0.001))
@@ -58,7 +58,7 @@ def test_the_papers_preset_is_what_the_paper_prints():
 
 @pytest.mark.parametrize("algorithm", algorithm_names())
 def test_settings_survive_toml(algorithm, tmp_path):
-    training = Training(make_settings({"algorithm": algorithm, "epochs": 3, "clusters": "4,4", "lr": 1e-5}))
+    training = make_training(make_settings({"algorithm": algorithm, "epochs": 3, "clusters": "4,4", "lr": 1e-5}))
     path = tmp_path / "config.toml"
     path.write_text(training.settings.to_toml(), encoding="utf-8")
     again = make_settings(read_settings(path))
@@ -71,7 +71,7 @@ def test_text_and_numbers_mean_the_same():
     numbers = {"lr": 0.1, "epochs": 3.0, "nesterov": True, "momentum": 0.9, "theta": 0.4, "batch": 8}
     one, two = make_settings(words), make_settings(numbers)
     assert (one.lr, one.epochs, one.nesterov, one.batch) == (two.lr, two.epochs, two.nesterov, two.batch)
-    assert Training(one).algorithm == Training(two).algorithm
+    assert make_training(one).algorithm == make_training(two).algorithm
 
 
 def test_an_option_given_by_itself_wins_over_the_table():

@@ -18,6 +18,9 @@ from gossamer.runtime.message import Stamp
 from gossamer.runtime.node import Node
 from gossamer.runtime.received_messages import StepClock
 from gossamer.runtime.transport.base import Letter, Transport
+from worlds import algorithm_from
+
+SECOND = 10**9  # nanoseconds
 
 # ---- ages from clocks
 
@@ -87,19 +90,25 @@ def node_with(script: Script, text: str = "d-asgd", agents: int = 4, **run) -> N
     run = {"deadline": 1000.0, "meet": 0.0, **run}
     agent = Agent(Run(agents=agents, run=f"ages-{time.monotonic_ns()}", **run), gm.network(f"complete:{agents}"))
     agent._connection = replace(agent._connection, transport=script, book=None, server=None)
-    name, _, option = text.partition("/")
-    options = dict([option.split("=")]) if option else {}
-    return Node(agent, gm.algorithm(name, **options), torch.zeros(1, 2, dtype=torch.float64), segments=(2,), plain=True)
+    return Node(agent, algorithm_from(text), torch.zeros(1, 2, dtype=torch.float64), segments=(2,), plain=True)
 
 
 def say(
-    script: Script, node: Node, peer: int, x: float, at: int | None = None, step: int = 0, heard=None, **changes
+    script: Script,
+    node: Node,
+    peer: int,
+    x: float,
+    at: int | None = None,
+    step: int = 0,
+    heard=None,
+    incarnation: int = 1,
+    **changes,
 ) -> None:
     number, everyone = node.received._layout.number, range(node.network.num_agents)
     values = torch.full((node.received._layout.length // 8,), x, dtype=torch.float64)
     stamp = Stamp(
         peer,
-        1,
+        incarnation,
         step,
         time.monotonic_ns() if at is None else at,
         number,
@@ -213,3 +222,45 @@ def test_weights_sum_to_one_whoever_is_silent(n, data):
     heard = weights.own + weights.fresh.sum(dim=1) + (network.W * late).sum(dim=1)
     torch.testing.assert_close(heard / weights.mass, torch.ones(n, dtype=torch.float64))
     torch.testing.assert_close(weights.clip_own + weights.clip_fresh.sum(dim=1), torch.ones(n, dtype=torch.float64))
+
+
+# ---- the steps that a sender has taken
+
+
+def carried(monkeypatch, told, ends, offset=0):
+    """Let agent 0 of 2 end its iterations at these seconds; return the age and the sender's steps at each end.
+
+    `told` has messages by the end at which they are there: (second of its sender, iteration, what else is said). Each
+    says x = g = 1, so that P-ASGD with no gradient and a learning rate of 0.1 goes to (1 - 0.1 steps) / 2.
+    """
+    clock = SimpleNamespace(monotonic_ns=lambda: clock.now * SECOND, monotonic=time.monotonic)
+    monkeypatch.setattr("gossamer.runtime.node.time", clock)
+    script, found = Script(), []
+    script.offset = lambda peer: offset * SECOND
+    node = node_with(script, "p-asgd/lam=0", agents=2)
+    for clock.now in ends:
+        if clock.now in told:
+            at, step, changes = told[clock.now]
+            say(script, node, 1, 1.0, at=at * SECOND, step=step, **changes)
+        done = take_step(node)
+        found.append((done.ages[1], round((1 - 2 * float(done.x[0, 0])) / 0.1)))
+    return found
+
+
+@pytest.mark.parametrize("offset", [0, 100])
+def test_a_neighbours_steps_follow_from_its_last_two_messages(monkeypatch, offset):
+    told = {4: (2 - offset, 10, {}), 8: (4 - offset, 14, {})}  # two iterations a second; the agent's takes two seconds
+    # Of one message alone the age is told; with the second one, 4 s old at 8 s, 8 steps.
+    assert carried(monkeypatch, told, range(0, 14, 2), offset)[3:] == [(2, 2), (2, 8), (3, 12), (4, 16)]
+
+
+def test_a_neighbour_has_taken_no_step_before_the_step_ends(monkeypatch):
+    told = {10: (2, 0, {}), 11: (9, 1, {})}  # seven seconds an iteration
+    found = carried(monkeypatch, told, range(20))
+    assert found[11:] == [(age, int(age >= 7)) for age in range(2, 11)]
+
+
+@pytest.mark.parametrize("changes", [{"incarnation": 2}, {"age": 3}], ids=["restarted", "delays in steps"])
+def test_where_two_messages_tell_no_speed_the_steps_are_the_age(monkeypatch, changes):
+    found = carried(monkeypatch, {4: (2, 10, {}), 8: (4, 14, changes)}, range(0, 14, 2))
+    assert [steps for _, steps in found[3:]] == [age for age, _ in found[3:]]

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gossamer.engine import Training
+from gossamer.engine import make_training
 from gossamer.run.folder import RunFolder
 from gossamer.run.settings import make_settings
 from gossamer.state.history import PrefixDrift, Ring, SlidingDrift
@@ -194,7 +194,7 @@ CASES = {
 
 
 def training(**values):
-    return Training(make_settings({**BASE, **values}))
+    return make_training(make_settings({**BASE, **values}))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -222,7 +222,7 @@ def test_a_run_with_such_histories_resumes_byte_for_byte(tmp_path, where, case, 
             run.run(folder, stop=lambda run=run, stop=stop: run.simulation.t >= stop)
             folder, read = RunFolder.open(tmp_path / name)
             assert read.history == where
-            run = Training(read)
+            run = make_training(read)
             run.resume(folder)
         run.run(folder)
     assert outcome(tmp_path / "pieces") == outcome(tmp_path / "whole")

@@ -7,7 +7,7 @@ from torch import nn
 import gossamer as gm
 from gossamer.data import partition
 from gossamer.data.device_batches import DeviceBatches
-from gossamer.engine import Training
+from gossamer.engine import make_training
 from gossamer.engine.execution import EXECUTIONS, make_execution
 from gossamer.engine.execution.base import Setup
 from gossamer.engine.gradients import TaskSource
@@ -147,7 +147,7 @@ def assert_same_buffers(found, expected):
 
 
 def run_with(task, **values):
-    run = Training(make_settings({**small, "dtype": "float64", **values}), task=task)
+    run = make_training(make_settings({**small, "dtype": "float64", **values}), task=task)
     return run, run.run()
 
 

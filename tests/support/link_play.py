@@ -15,13 +15,13 @@ def pair_links(agents=2):
 def played_ages(period, own, busy, latency, iterations=120):
     """Return the ages of the newest messages at the receiver's ends, once messages have come for a while.
 
-    The sender publishes at multiples of its period. A message goes when the link is free, and the newest waits.
+    The sender publishes at multiples of its period. When the link is free, the newest message goes that waited before.
     """
     end_of_play = iterations * max(period, own, busy) + 4 * latency
     arrivals = []  # of each message that is sent: arrival, stamp
     free, published = 0, 0
     while free <= end_of_play:
-        newest = (free // period) * period
+        newest = (free - 1) // period * period
         if newest <= published:  # nothing waits, so the next one goes as it is published
             newest = published + period
             free = newest

@@ -5,7 +5,7 @@ from torch import nn
 
 import gossamer as gm
 from gossamer.data import Batches, partition
-from gossamer.engine import Training
+from gossamer.engine import make_training
 from gossamer.run.settings import make_settings
 
 N, BATCH = 4, 6
@@ -33,7 +33,7 @@ def make_task(model=Net):
 
 
 def training(task=None, **values):
-    return Training(make_settings({**BASE, "execution": "vmap", **values}), task=task or make_task())
+    return make_training(make_settings({**BASE, "execution": "vmap", **values}), task=task or make_task())
 
 
 def batches_of(run, purpose="batches"):

@@ -2,7 +2,7 @@
 
 import re
 
-from gossamer.engine import Training
+from gossamer.engine import make_training
 from gossamer.run.folder import RunFolder
 from gossamer.run.settings import make_settings
 
@@ -11,17 +11,17 @@ BASE = {"model": "linear", "epochs": 3, "delay": "5", "lr": 0.1, "eval_every": 5
 
 
 def training(**values):
-    return Training(make_settings({**SHORT, "delay": "5", **values}))
+    return make_training(make_settings({**SHORT, "delay": "5", **values}))
 
 
 def begin(path, **values):
-    run = Training(make_settings({**BASE, **values}))
+    run = make_training(make_settings({**BASE, **values}))
     return run, RunFolder.create(path, run.settings, run.network)
 
 
 def take_up(path):
     folder, settings = RunFolder.open(path)
-    run = Training(settings)
+    run = make_training(settings)
     run.resume(folder)
     return run, folder
 

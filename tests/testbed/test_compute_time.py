@@ -85,10 +85,12 @@ def test_work_is_integrated_over_slow_and_fast_stretches(begin, work, factor, sl
 
 def test_a_slow_agent_is_slow_for_its_share_of_the_time():
     model = bed(compute="markov:4,1,3", step_seconds=0.01)
-    clock, now, number = model.iterations(1), 0, 0
-    while now < 4000 * SECOND:
-        now, number = clock.end(0, number, now), number + 1
-    assert now / number / SECOND == pytest.approx(model.compute.mean(3)[0] * 0.01, rel=0.03)
+    clock = model.iterations(1)
+    for agent in range(8):  # some begin slow
+        now, number = 0, 0
+        while now < 400 * SECOND:
+            now, number = clock.end(agent, number, now), number + 1
+        assert now / number / SECOND == pytest.approx(model.compute.mean(3)[0] * 0.01, rel=0.15)
     assert model.compute.mean(3)[0] == pytest.approx(1 / (0.75 + 0.25 / 4))
 
 

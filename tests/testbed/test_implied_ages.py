@@ -66,7 +66,7 @@ def test_an_uplink_is_shared_by_the_messages_of_a_sender():
     # Two messages of 0.6 s each go up in 1.2 s: a cycle longer than an iteration of 1 s, so the link always sends.
     steady = SteadyLinks.of(bed, pair_links(3), 600_000)
     assert set(steady.busy) == {600_000_000} and set(steady.cycle) == {1_200_000_000}
-    # The message waits up to 0.8 s, is under way for 0.6 s, and the next one comes 1.2 s after it: below 2.6 s.
+    # The message waits up to 1 s, is under way for 0.6 s, and the next one comes 1.2 s after it: below 2.8 s.
     assert set(steady.ages()[1]) == {2}
 
 
@@ -86,6 +86,7 @@ def test_clusters_are_agents_with_current_links_in_both_directions():
         ([1, 3], 0.5, np.inf, 3.0),  # the slow agent waits for nobody: there and back is 1 + 3 + 2 * 0.5 in two rounds
         ([1, 3], 2.0, np.inf, 4.0),
         ([1, 1], 0.0, 0.25, 5.0),  # a message of 1 byte takes 4 s
+        ([1, 1], 0.0, [[1, 0.1], [np.inf, 1]], 10.0),  # one way takes 10 s, there and back only 12 in two rounds
     ],
 )
 def test_a_synchronous_round_is_the_slowest_cycle(compute, latency, bandwidth, seconds):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import gossamer as gm
-from gossamer.engine.training import Training
+from gossamer.engine import make_training
 from gossamer.errors import UserError
 from gossamer.run.settings import make_settings
 from gossamer.tasks import make_task
@@ -160,7 +160,9 @@ def test_a_large_model_leaves_the_diagonal_out(monkeypatch):
 
 def test_a_training_run_is_a_problem_like_any_other():
     """The problem's loss is the mean over an agent's shard, and its draws average to the gradient."""
-    training = Training(make_settings({"task": "digits", "network": "clusters:1,2", "delay": 2, "dtype": "float64"}))
+    training = make_training(
+        make_settings({"task": "digits", "network": "clusters:1,2", "delay": 2, "dtype": "float64"})
+    )
     problem = TaskProblem(training, examples=64)
     x = training.simulation.x
     loss, g = exact_gradient(problem, x)
@@ -188,7 +190,7 @@ def test_frozen_parameters_and_dropout_leave_a_loss_without_noise():
 
     digits = make_task("digits", "linear")
     task = gm.Task("digits", model, digits.train, digits.test, prepare=digits.prepare)
-    training = Training(make_settings({"network": "clusters:1,2", "delay": 2}), task=task)
+    training = make_training(make_settings({"network": "clusters:1,2", "delay": 2}), task=task)
     problem, x = TaskProblem(training, examples=64), training.simulation.x
     (loss, g), (again, _) = exact_gradient(problem, x), exact_gradient(problem, x)
     assert torch.equal(loss, again)

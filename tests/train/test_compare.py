@@ -8,7 +8,7 @@ import pytest
 import gossamer as gm
 from gossamer.algorithms import algorithm_class, parse_algorithm
 from gossamer.cli.compare import DEMO, FAMILY
-from gossamer.engine import Training
+from gossamer.engine import Training, make_training
 from gossamer.run.folder import safe_name, unused_folder
 from gossamer.train.compare import plan, split_algorithms, to_markdown
 
@@ -74,7 +74,7 @@ def test_one_run_that_diverges_is_marked_and_the_others_go_on(command):
 
 def test_options_reach_the_algorithms_that_have_them_and_text_wins():
     entries = plan(["sync", "p-asgd", "pc-asgd/lam=3", "pc-asgd/theta=pv"], {"lam": "2", "lr": "0.3", "theta": "0.7"})
-    rules = [Training(entry.settings).algorithm for entry in entries]
+    rules = [make_training(entry.settings).algorithm for entry in entries]
     assert [getattr(rule, "lam", None) for rule in rules] == [None, 2.0, 3.0, 2.0]
     assert [getattr(rule, "theta", None) for rule in rules] == [None, None, 0.7, "pv"]
     assert {entry.settings.lr for entry in entries} == {0.3}
@@ -99,7 +99,7 @@ def test_the_family_and_the_demo_are_valid():
         *("sync", "d-asgd", "p-asgd", "c-asgd", "pc-asgd", "dm-asgd")
     }
     for entry in entries:
-        assert Training(entry.settings).steps == 1200
+        assert make_training(entry.settings).steps == 1200
         algorithm_class(parse_algorithm(entry.label)[0])
 
 

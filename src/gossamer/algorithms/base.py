@@ -135,6 +135,8 @@ class Late:
         own: the agents' own message of step t - age, if it is kept.
         drift: the sum over r < age of x_i(t - age + r) - x_i(t - age), if the rule needs it.
         new: which of these messages arrived since the last step.
+        sender_steps: how many steps each sender has taken since its message, an estimate, on the links of `weights`;
+            None: as many as the receiver, `age`. Given to rules that ask for it.
     """
 
     age: int
@@ -143,6 +145,12 @@ class Late:
     own: Mapping[str, Float[Tensor, "a _"]] = field(default_factory=dict)
     drift: Float[Tensor, "a d"] | None = None
     new: LinkMatrix | None = None
+    sender_steps: LinkMatrix | None = None
+
+    @property
+    def steps(self) -> int | LinkMatrix:
+        """How many steps the senders have taken since: one number, or one for each link."""
+        return self.age if self.sender_steps is None else self.sender_steps
 
     @property
     def own_x(self) -> Float[Tensor, "a d"] | None:
@@ -309,6 +317,11 @@ class Algorithm(ABC):
     def needs(self) -> frozenset[str]:
         """Names of the `Evaluate` methods that the rule calls."""
         return frozenset({"gradient"} if self.gradient_at == "mixed" else ())
+
+    @property
+    def uses_sender_steps(self) -> bool:
+        """Whether the rule uses the steps that senders have taken since their messages, `Late.steps`."""
+        return False
 
     @property
     def votes(self) -> bool:

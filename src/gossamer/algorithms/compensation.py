@@ -8,24 +8,45 @@ The displacement is the receiver's own and the same for every sender k, so it le
 products and one window sum suffice for any tau:
 
     sum_k w_ik g_dc_k = tau (W' v)_i + (W' h)_i * drift_i,     drift_i = sum_r x_i(t - tau + r) - tau x_i(t - tau)
+
+The terms are the sender's steps. Where agents differ in speed, sender k has taken n_ik of them while the receiver took
+tau. Then the sum has n_ik terms, with the mean displacement of the receiver over its tau steps:
+
+    g_dc_ik = n_ik [ v_k + h_k * drift_i / tau ]
 """
 
-from dataclasses import dataclass
+import functools
+from dataclasses import dataclass, replace
 
 import torch
 
 from gossamer.algorithms.base import Algorithm, Late, Own, Past
 from gossamer.algorithms.options import NOT_NEGATIVE, option
 from gossamer.errors import UserError
+from gossamer.network import LinkMatrix
 from gossamer.shapes import Float, Int, Tensor
 
 
-def geometric_sum(q: Float[Tensor, "*shape"], terms: int) -> Float[Tensor, "*shape"]:
+def geometric_sum(q: Float[Tensor, "*shape"], terms: int | float | Float[Tensor, "..."]) -> Float[Tensor, "*shape"]:
     """Return sum_{j < terms} (1 - q)^j for q >= 0, accurate when q is tiny."""
     small = q.clamp(min=1e-30, max=0.5)
     by_logarithm = -torch.expm1(terms * torch.log1p(-small)) / small
     by_power = (1 - (1 - q) ** terms) / q.clamp(min=0.5)
     return torch.where(q < 0.5, by_logarithm, by_power)
+
+
+def by_link(factor: int | float | LinkMatrix) -> int | float | Float[Tensor, "e 1"]:
+    """Return a factor in the form that multiplies a row for each link."""
+    return factor.values[:, None] if isinstance(factor, LinkMatrix) else factor
+
+
+def _of_equal_steps(late: Late) -> list[Late]:
+    """Return the messages in groups whose senders have taken as many steps, which then count as the age."""
+    if late.sender_steps is None:
+        return [late]
+    steps, weights = late.sender_steps.values, late.weights
+    found = steps[weights.values != 0].unique().tolist() or [0]
+    return [replace(late, age=int(n), weights=weights.on(steps == n), sender_steps=None) for n in found]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +105,11 @@ class Compensated(Algorithm):
         return Past.WINDOW if self.horizon in ("sum", "mean") else Past.STATE
 
     @property
+    def uses_sender_steps(self) -> bool:
+        """If the sum has a term for each of them."""
+        return self.horizon == "sum"
+
+    @property
     def needs(self) -> frozenset[str]:
         """With source=recompute, a gradient at the neighbour's state."""
         recompute = self.source == "recompute" and self.horizon != "none"
@@ -100,6 +126,9 @@ class Compensated(Algorithm):
         """Return sum_k w_ik g_dc_k over the messages of one age, or None without compensation."""
         if self.horizon == "none" or (self.horizon == "public-code" and not self.lam):
             return None
+        if self.self_consistent:  # a closed form for each number of steps, without the receiver's displacement
+            sums = [self._weighted_sums(own, part)[0] for part in _of_equal_steps(late)]
+            return functools.reduce(torch.add, sums)
         first, curvature = self._weighted_sums(own, late)
         total = None if self.horizon == "public-code" else first
         if curvature is None:
@@ -110,7 +139,7 @@ class Compensated(Algorithm):
     def _weighted_sums(self, own: Own, late: Late) -> tuple[Float[Tensor, "a d"], Float[Tensor, "a d"] | None]:
         """Return the weighted sums over the senders of the first-order term and of the curvature h."""
         # Constant factors multiply the weights, which are small.
-        w, w_h = self._first_factor(late.age) * late.weights, self._curvature_factor * late.weights
+        w, w_h = self._first_factor(late) * late.weights, self._curvature_factor(late) * late.weights
         if self.source == "sent":
             v = late.message.get("v", late.message.get("g"))
             assert v is not None
@@ -132,35 +161,40 @@ class Compensated(Algorithm):
             return None
         sent = late.message.get("v", late.message.get("g"))
         assert sent is not None
-        v, g = sent[:, columns], late.message.get("g", sent)[:, columns]
-        first, h = self._sender_terms(v, g, own.lr, late.age)
         links = late.weights.links
-        first = (0 if self.horizon == "public-code" else self._first_factor(late.age)) * first[links.senders]
+        v, g = sent[:, columns][links.senders], late.message.get("g", sent)[:, columns][links.senders]
+        first, h = self._sender_terms(v, g, own.lr, by_link(late.steps))
+        first = (0 if self.horizon == "public-code" else by_link(self._first_factor(late))) * first
         if h is None:
             return first
         displacement = self._displacement(own, late)[:, columns]
-        return first + self._curvature_factor * h[links.senders] * displacement[links.receivers]
+        return first + by_link(self._curvature_factor(late)) * h * displacement[links.receivers]
 
     @property
     def _uses_h(self) -> bool:
         return self.lam > 0 and not self.self_consistent
 
-    def _first_factor(self, age: int) -> int:
-        return age if self.horizon == "sum" and not self.self_consistent else 1
+    def _first_factor(self, late: Late) -> int | LinkMatrix:
+        return late.steps if self.horizon == "sum" and not self.self_consistent else 1
 
     @property
-    def _curvature_factor(self) -> float:
+    def _weight_of_h(self) -> float:
         return self.lam**2 if self.lam_form == "squared" else self.lam
 
+    def _curvature_factor(self, late: Late) -> float | LinkMatrix:
+        if self.horizon != "sum" or late.sender_steps is None:
+            return self._weight_of_h
+        return late.sender_steps * (self._weight_of_h / late.age)
+
     def _sender_terms(
-        self, v: Float[Tensor, "m d"], g: Float[Tensor, "m d"], lr: float, age: int
+        self, v: Float[Tensor, "m d"], g: Float[Tensor, "m d"], lr: float, steps: int | float | Float[Tensor, "m 1"]
     ) -> tuple[Float[Tensor, "m d"], Float[Tensor, "m d"] | None]:
         """Return each sender's terms without factors: the first-order term, and h if a displacement multiplies it."""
         squared = self._curvature(g if self.curvature == "loss" else v) if self.lam else None
         if not self.self_consistent:
             return v, squared
-        q = torch.zeros_like(v) if squared is None else lr * self._curvature_factor * squared
-        return v * geometric_sum(q, age), None
+        q = torch.zeros_like(v) if squared is None else lr * self._weight_of_h * squared
+        return v * geometric_sum(q, steps), None
 
     def _curvature(self, g: Float[Tensor, "m d"]) -> Float[Tensor, "m d"]:
         """Return h / lam, the diagonal estimate of the Hessian."""

@@ -3,8 +3,11 @@
 | predictor | prediction of x_k(t)              | message | source of the displacement                       |
 |-----------|-----------------------------------|---------|--------------------------------------------------|
 | gradient  | x_k(s) - eta g_dc_k, s = t - tau  | x, v, g | the sender's gradient (paper, compensation.py)   |
-| trend     | x_k(s) + tau d_k(s)               | x, d    | the sender's past steps, smoothed                |
+| trend     | x_k(s) + n_ik d_k(s)              | x, d    | the sender's past steps, smoothed                |
 | own       | x_k(s) + x_i(t) - x_i(s)          | x       | the receiver's own displacement                  |
+
+n_ik is the number of steps that k has taken since s: tau, where all agents have the same speed. The first and second
+prediction count them; the third one is the receiver's own.
 
 The trend d_k(t) = (x_k(t) - m_k(t-1)) / (1 + L) is a mean of past displacements. m_k is a smoothed path that lags L
 steps (damping.py). The trend stays bounded in curved directions, where tau times a gradient does not.
@@ -13,6 +16,7 @@ steps (damping.py). The trend stays bounded in curved directions, where tau time
 from dataclasses import dataclass
 
 from gossamer.algorithms.base import Late, Own, Past
+from gossamer.algorithms.compensation import by_link
 from gossamer.algorithms.damping import Damped
 from gossamer.algorithms.options import CLOSED, NOT_NEGATIVE, option
 from gossamer.algorithms.p_asgd import Predicting
@@ -58,6 +62,11 @@ class PredictorChoice(Predicting, Damped):
         return {"gradient": super().past, "trend": Past.NONE, "own": Past.STATE}[self.predictor]
 
     @property
+    def uses_sender_steps(self) -> bool:
+        """Unless the agent's own displacement is the prediction."""
+        return {"gradient": super().uses_sender_steps, "trend": True, "own": False}[self.predictor]
+
+    @property
     def paths_kept(self) -> tuple[str, ...]:
         """The smoothed paths that are kept, for the trend and for the damping."""
         return ("smooth", "smoother") if self.damping else ("smooth",) if self.predictor == "trend" else ()
@@ -73,7 +82,10 @@ class PredictorChoice(Predicting, Damped):
         if self.predictor == "gradient":
             super().carry_forward(x, own, late, share)
         elif self.predictor == "trend":
-            add_product(x, scale_rows(share, late.weights), late.message["trend"], float(late.age))
+            weights, factor = late.weights, float(late.age)
+            if late.sender_steps is not None:
+                weights, factor = late.weights * late.sender_steps, 1.0
+            add_product(x, scale_rows(share, weights), late.message["trend"], factor)
         else:
             assert late.own_x is not None
             heard = late.weights.sum(dim=1) * share
@@ -84,7 +96,7 @@ class PredictorChoice(Predicting, Damped):
         links = late.weights.links
         then = late.message["x"][:, columns][links.senders]
         if self.predictor == "trend":
-            return then + late.age * late.message["trend"][:, columns][links.senders]
+            return then + by_link(late.steps) * late.message["trend"][:, columns][links.senders]
         if self.predictor == "own":
             assert late.own_x is not None
             return then + (own.x - late.own_x)[:, columns][links.receivers]

@@ -64,7 +64,7 @@ def network_on(
     bare = network.changed(loss=0.0, reliable_delay=0)
     if algorithm.waits:
         return bare.without_delay()
-    sizes = bytes_on_links(algorithm, bare, size, itemsize, plain=plain)
+    sizes = bed.scaled(bytes_on_links(algorithm, bare, size, itemsize, plain=plain), size * itemsize)
     ages = torch.as_tensor(implied_ages(bed, bare.pattern, sizes), dtype=torch.int64)
     ages = torch.where(ages <= bed.tolerance, 0, ages).clamp(max=bed.max_age)
     name = f"testbed:{bed.spec}"

@@ -113,6 +113,7 @@ class InboxMaker:
         message = {name: received[self._alias.get(name, name)] for name in names}
         groups = {age: tuple(other == age for other in ages) for age in sorted(set(compress(ages, late)))}
         drifts = self.past.drifts(t, groups)
+        steps = None if held.sender_steps == held.ages else self._of_links(torch.tensor(held.sender_steps).to(x))
         of_age = tuple(
             Late(
                 age,
@@ -121,6 +122,7 @@ class InboxMaker:
                 self.past.message(t - age),
                 drifts.get(age),
                 self._both(new, group),
+                steps,
             )
             for age, group in groups.items()
         )

@@ -62,7 +62,14 @@ class Node:
         depth = self._depth()
         self._clock, self._past = StepClock(depth), OwnPast(algorithm, x, depth, plain=plain)
         oldest = depth - 1 if algorithm.totals else None
-        self.received = ReceivedMessages(self.senders, layout, x, deadline=agent.run.deadline, oldest=oldest)
+        self.received = ReceivedMessages(
+            self.senders,
+            layout,
+            x,
+            deadline=agent.run.deadline,
+            oldest=oldest,
+            counts_sender_steps=algorithm.uses_sender_steps,
+        )
         self._transport = self._with_delays(agent.transport)
         self._publisher = Publisher(self._transport, layout, agent.rank, agent.incarnation, waits=self._lockstep)
         self._inbox = InboxMaker(

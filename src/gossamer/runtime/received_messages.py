@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from gossamer.algorithms.sender_steps import Published, estimate_sender_steps
 from gossamer.network import NOTHING
 from gossamer.runtime.message import Malformed, Stamp
 from gossamer.runtime.payload import PayloadLayout, PayloadReader
@@ -32,6 +33,11 @@ class StepClock:
     def add(self, step: int, time: int) -> None:
         """Note that the snapshot of an iteration was taken at this time."""
         self._steps.append((time, step))
+
+    @property
+    def newest(self) -> int | None:
+        """When the newest snapshot was taken; None without any."""
+        return self._steps[-1][0] if self._steps else None
 
     def age(self, time: int) -> int | None:
         """Return the iterations completed since a time; None beyond the past that is kept.
@@ -59,6 +65,7 @@ class _Neighbour:
     shown: bool = False  # whether the transport has it now
     taken: int = 0  # when it was taken, on the sender's clock
     sequence: int = -1
+    before: Published | None = None  # the message before, of the same incarnation
     age: int | None = None  # as the transport reports
     heard: frozenset[int] | None = None  # senders that the neighbour reports as current
     news: float = field(default_factory=time.monotonic)  # when the last message came
@@ -67,10 +74,14 @@ class _Neighbour:
 
 @dataclass(frozen=True)
 class HeldAges:
-    """The age of each neighbour's message, NOTHING where there is none, and whether it is new."""
+    """The age of each neighbour's message, NOTHING where there is none, and whether it is new.
+
+    `sender_steps` are those of each neighbour since its message; the ages, unless the rule uses them.
+    """
 
     ages: list[int]
     new: list[bool]
+    sender_steps: list[int]
 
 
 class ReceivedMessages:
@@ -84,12 +95,14 @@ class ReceivedMessages:
         *,
         deadline: float | str,
         oldest: int | None = None,
+        counts_sender_steps: bool = False,
     ) -> None:
         """Make room for messages of agents `like` this one.
 
         `oldest`: the largest age reported, for rules whose messages are never forgotten.
+        `counts_sender_steps`: estimate how many steps the neighbours have taken since their messages.
         """
-        self.deadline, self._oldest = deadline, oldest
+        self.deadline, self._oldest, self._counts_sender_steps = deadline, oldest, counts_sender_steps
         self._layout = layout
         # On a GPU, messages are decoded into pinned memory first, from where the copy runs beside other work.
         self.messages: dict[str, Float[Tensor, "n _"]] = {
@@ -112,7 +125,8 @@ class ReceivedMessages:
 
     def receive(self, transport: Transport, clock: StepClock) -> HeldAges:
         """Take every neighbour's newest message; return the ages."""
-        ages, new = [], []
+        ages: list[int] = []
+        new, steps = [], [] if self._counts_sender_steps else ages
         for place, (peer, known) in enumerate(self._peers.items()):
             fresh = self._look(transport, peer, known)
             if fresh and self._landing is not self.messages:
@@ -121,7 +135,9 @@ class ReceivedMessages:
             age = self._age(transport, peer, known, clock)
             ages.append(age)
             new.append(fresh and age != NOTHING)
-        return HeldAges(ages, new)
+            if self._counts_sender_steps:
+                steps.append(self._sender_steps(transport.offset(peer), known, clock.newest, age))
+        return HeldAges(ages, new, steps)
 
     def _look(self, transport: Transport, peer: int, known: _Neighbour) -> bool:
         """Take the newest message, unless it is held already or malformed; say whether the rows have changed."""
@@ -166,6 +182,8 @@ class ReceivedMessages:
         if known.order != (-1, -1):
             share = 0.1
             known.interval += share * (now - known.news - known.interval) if known.interval else now - known.news
+        again = known.order[0] == stamp.incarnation  # else its iterations may have begun anew
+        known.before = Published(known.sequence, known.taken) if again else None
         known.order, known.sequence, known.heard, known.news = stamp.order, stamp.sequence, stamp.heard, now
         known.taken = stamp.time
 
@@ -181,6 +199,12 @@ class ReceivedMessages:
             return self._oldest if age is None else min(age, self._oldest)
         silent = time.monotonic() - known.news > self.deadline_of(peer)
         return NOTHING if age is None or silent else age
+
+    def _sender_steps(self, offset: int | None, known: _Neighbour, now: int | None, age: int) -> int:
+        """Return the neighbour's steps since its message: with delays in steps, and while unknown, the age."""
+        if age == NOTHING or known.age is not None or offset is None or now is None:
+            return age
+        return estimate_sender_steps(now - offset, Published(known.sequence, known.taken), known.before, age)
 
     def deadline_of(self, peer: int) -> float:
         """Return the seconds of silence after which a neighbour counts as dead: as given, or by its usual interval."""

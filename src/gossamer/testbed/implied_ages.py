@@ -4,8 +4,8 @@ A sender ends an iteration every p, its receiver every r. A message keeps the li
 the time until the sender can send on the link again: b, or with a shared uplink the sum of b over its links.
 
 A message of stamp S is used from its arrival until the next one arrives. If the link keeps up (c <= p), that is from
-S + b + L to S + p + c + L. Otherwise the link always sends. Its message has waited for w < p, the remainder of a
-multiple of c, and is used from S + w + b + L to S + w + c + b + L. The receiver ends iterations at multiples of r, so
+S + b + L to S + p + c + L. Otherwise the link always sends. Its message has waited for w <= p (what waits goes before
+what is published at that moment), and is used from S + w + b + L to S + w + c + b + L. The receiver ends iterations at multiples of r, so
 the age at T is the whole part of (T - S) / r; the largest is the last one before the next message arrives. It is exact
 for constant times where the link keeps up, and for equal speeds; else, and for a shared uplink, it is an upper bound.
 """
@@ -70,7 +70,7 @@ class SteadyLinks:
         period = self.iteration[self.links.senders.numpy()]
         own = self.iteration[self.links.receivers.numpy()]
         crowded = self.cycle > period
-        waited = np.where(crowded, period - np.gcd(self.cycle, period), 0)
+        waited = np.where(crowded, period, 0)  # at most: what waits goes before what is published at that moment
         last = np.where(crowded, waited + self.cycle + self.busy, period + self.cycle) + self.latency
         between = np.gcd(period, own)  # all begin together, so T - S is a multiple of this
         least = _up(self.transfer, between) * between // own

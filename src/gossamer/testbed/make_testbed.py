@@ -15,11 +15,11 @@ from gossamer.testbed.named_beds import TESTBEDS, Machines, garbled, make_machin
 from gossamer.testbed.place_table import NumberRule, read_numbers
 from gossamer.testbed.testbed import MAX_AGE, Testbed
 from gossamer.testbed.time_unit import MOST
-from gossamer.testbed.units import read_plain, read_rate, read_seconds
+from gossamer.testbed.units import read_bytes, read_plain, read_rate, read_seconds
 
 SETTINGS = (
     "agents", "compute", "slow", "update", "latency", "bandwidth", "uplink", "loss", "jitter", "schedule",
-    "tolerance", "max_age", "deadline", "returning", "step_seconds", "seed",
+    "tolerance", "max_age", "deadline", "returning", "step_seconds", "model", "seed",
 )  # fmt: skip
 DRAWN = ("planet", "phones")  # testbeds whose machines are drawn
 MOST_LOSS = 0.99
@@ -47,6 +47,7 @@ def testbed(
     deadline: float | int | str | None = None,
     returning: str | None = None,
     step_seconds: float | int | str | None = None,
+    model: float | int | str | None = None,
     seed: int | None = None,
 ) -> Testbed:
     """Make a testbed. What you give replaces what the text or file says; numbers may be texts with units.
@@ -68,6 +69,7 @@ def testbed(
         deadline: seconds of silence after which a sender's message is dropped, or "auto".
         returning: "own" or "adopt": the state from which an agent goes on that returns.
         step_seconds: compute and update are multiples of this time.
+        model: bytes of a model, such as "13.6MB": messages count as if the model that is trained were as large.
         seed: draws the machines of "planet" and "phones".
     """
     given = {name: value for name, value in locals().items() if name != "spec" and value is not None}
@@ -171,6 +173,7 @@ def _limits(settings: Mapping[str, Any]) -> dict[str, Any]:
         "deadline": deadline if deadline == "auto" else read_seconds("deadline", deadline),
         "returning": settings.get("returning", "own"),
         "step_seconds": read_seconds("step_seconds", settings.get("step_seconds", 1.0)),
+        "model_bytes": None if settings.get("model") is None else read_bytes("model", settings["model"]),
     }
 
 

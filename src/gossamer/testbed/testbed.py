@@ -16,6 +16,7 @@ from gossamer.testbed.time_unit import LEAST, SECOND, check_seconds
 
 MAX_AGE = 64  # own iterations, as in the runtime
 RETURNING = ("own", "adopt")
+MOST_BYTES = 1e15
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +39,7 @@ class Testbed:
         loss: the probability that a message is lost, one number, a matrix or a table.
         schedule: agents and links that go down and come back; None: nobody does.
         places: where each agent is; None: each by itself.
+        model_bytes: messages count as if the model had so many bytes; None: as they are.
     """
 
     __test__: ClassVar[bool] = False  # no test, in spite of its name
@@ -57,6 +59,7 @@ class Testbed:
     loss: Numbers = 0.0
     schedule: AbsenceSchedule | None = None
     places: tuple[str, ...] | None = None
+    model_bytes: float | None = None
 
     def __post_init__(self) -> None:
         if self.agents < 1:
@@ -72,8 +75,14 @@ class Testbed:
             raise UserError(f"deadline must be auto or a number of seconds, got '{self.deadline}'; write it like 30")
         if not isinstance(self.deadline, str):
             check_seconds("deadline", self.deadline, least=LEAST)
+        if self.model_bytes is not None and not 1 <= self.model_bytes <= MOST_BYTES:
+            raise UserError(f"model must lie in [1, {MOST_BYTES:.0e}] bytes, got {self.model_bytes:g}; try 13.6MB")
         if self.returning not in RETURNING:
             raise unknown_name("returning", self.returning, RETURNING)
+
+    def scaled(self, sizes: list[int], model_bytes: int) -> list[int]:
+        """Return the bytes that messages count as, of a model that has in truth `model_bytes`."""
+        return sizes if self.model_bytes is None else [round(size * self.model_bytes / model_bytes) for size in sizes]
 
     def iterations(self, seed: int) -> IterationClock:
         """Return when the iterations of a run end."""

@@ -4,9 +4,11 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
+from gossamer.algorithms.sender_steps import Published, estimate_sender_steps
 from gossamer.testbed import LinkTimes
 
 MOST_LOGGED = 5000  # messages, and spells of agents, that a picture of the run can show
+START = Published(-1, 0)  # of a run: iteration 0 begins
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -22,6 +24,11 @@ class Message:
     iteration: int
     stamp: int
     content: Any
+
+    @property
+    def published(self) -> Published:
+        """The iteration and the stamp."""
+        return Published(self.iteration, self.stamp)
 
 
 @dataclass(slots=True, eq=False)
@@ -64,7 +71,7 @@ class Deliveries:
         self.channel_of = [made[senders[link] if shared else link] for link in range(count)]
         self.flights: list[deque[Flight]] = [deque() for _ in range(count)]
         self.held: list[Message | None] = [None] * count
-        self.before: list[Message | None] = [None] * count  # the message that was held before: tells a sender's pace
+        self.before: list[Message | None] = [None] * count  # the message that was held before: tells a sender's speed
         self.heard_at = [0] * count  # when the newest message arrived
         self.interval = [0.0] * count  # between two arrivals, a running mean; 0: unknown
         self.up = [True] * count
@@ -179,13 +186,11 @@ class Deliveries:
             stamps += [message.stamp for other, message in waiting if other == link]
         return min(stamps, default=None)
 
-    def pace(self, link: int, now: int) -> float:
-        """Estimate how many iterations the sender has ended since the message that is held.
+    def sender_steps(self, link: int, now: int, age: int) -> int:
+        """Estimate how many iterations the sender has ended since the message that is held, whose age is given.
 
-        From the iterations and stamps of the last two messages; of the only one, since the start.
+        From the last two messages; from the only one, and the start of the run.
         """
         held, before = self.held[link], self.before[link]
         assert held is not None
-        iterations = held.iteration + 1 if before is None else held.iteration - before.iteration
-        lasted = held.stamp if before is None else held.stamp - before.stamp
-        return (now - held.stamp) * iterations / lasted if lasted > 0 else 0.0
+        return estimate_sender_steps(now, held.published, START if before is None else before.published, age)

@@ -80,6 +80,8 @@ class Inboxes:
         late = tuple(age > self._tolerance and self.algorithm.hears_late for age in ages)
         message = {name: self._gathered(self._name(name), heard, turn) for name in names}
         keeps = self.algorithm.past is not Past.NONE
+        equal = heard.sender_steps == ages
+        steps = None if equal else self._matrix(agent, torch.tensor(heard.sender_steps).to(self._like))
         groups = []
         for age in sorted({age for age, is_late in zip(ages, late, strict=True) if is_late}):
             member = torch.tensor([is_late and other == age for other, is_late in zip(ages, late, strict=True)])
@@ -92,6 +94,7 @@ class Inboxes:
                     {} if then is None else {name: then.part(self._name(name)) for name in (*names, "x")},
                     drift(turn, then, age) if then is not None and self.algorithm.past is Past.WINDOW else None,
                     self._matrix(agent, member & torch.tensor(heard.new)),
+                    steps,
                 )
             )
         x = own_parts["x"]
@@ -137,15 +140,22 @@ class Inboxes:
         new = torch.tensor([flag for each in heard for flag in each.new], dtype=torch.bool)
         weights, groups, new_fresh = self._held_at(ages, new)
         self._all_ages = ages
-        message = self._parts(block, defer)
+        message, steps = self._parts(block, defer), self._steps_of_all(heard)
         keeps, window = self.algorithm.past is not Past.NONE, self.algorithm.past is Past.WINDOW
         late = []
         for age, (of_age, new_of_age) in groups.items():
             then = self._parts(blocks[age], defer)
             own = {"x": defer(blocks[age].parts["x"]), **then} if keeps else {}
             moved = defer(drift(block, blocks[age], age)) if window else None
-            late.append(Late(age, of_age, then, own, moved, new_of_age))
+            late.append(Late(age, of_age, then, own, moved, new_of_age, steps))
         return AtUpdate(Inbox(defer(block.parts["x"]), tuple(late), message, message, new_fresh), weights, ages)
+
+    def _steps_of_all(self, heard: Sequence[Heard]) -> LinkMatrix | None:
+        """Return the senders' steps; None if they are the ages."""
+        if all(each.sender_steps == each.ages for each in heard):
+            return None
+        steps = torch.tensor([steps for each in heard for steps in each.sender_steps])
+        return LinkMatrix(self._pattern, steps.to(self._like))
 
     def _is_reliable(self, ages: Tensor) -> Tensor:
         return (ages >= 0) & (ages <= self._tolerance)

@@ -88,11 +88,20 @@ class TimedSimulation:
         self._alias = aliases(plain=self.local.plain)
         self._prefix = Rows(x0.new_zeros(x0.shape, dtype=torch.float64), each) if self._keeps(Past.WINDOW) else None
         self.pasts = [OwnPast() for _ in range(count)] if not self._keeps(Past.NONE) else []
-        sizes = bytes_on_links(algorithm, network, x0.shape[1], x0.element_size(), plain=self.local.plain)
+        size, itemsize = x0.shape[1], x0.element_size()
+        sizes = bytes_on_links(algorithm, network, size, itemsize, plain=self.local.plain)
+        sizes = bed.scaled(sizes, size * itemsize)
         spared = network.spared_values.tolist()
         periods = [algorithm.period_inside if inside else algorithm.period for inside in spared]
         self.table = Timetable(
-            bed, network, seed, sizes, waits=algorithm.waits, forgets=not algorithm.totals, periods=periods
+            bed,
+            network,
+            seed,
+            sizes,
+            waits=algorithm.waits,
+            forgets=not algorithm.totals,
+            periods=periods,
+            counts_sender_steps=algorithm.uses_sender_steps,
         )
         tolerance = bed.tolerance if not algorithm.waits else 0
         self.inboxes = Inboxes(algorithm, network, self.places, x0[:1], tolerance, self.local.plain)

@@ -62,6 +62,7 @@ class Heard:
     messages: list[Message | None]
     ages: list[int]  # NOTHING: no message, or one that is dropped
     new: list[bool]
+    sender_steps: list[int]  # each sender's since its message; the age, unless the rule uses them
 
 
 class Timetable:
@@ -77,12 +78,14 @@ class Timetable:
         waits: bool = False,
         forgets: bool = True,
         periods: list[int] | None = None,
+        counts_sender_steps: bool = False,
     ) -> None:
         """`sizes` and `periods` are the bytes of a message and the iterations between two, on each link.
 
         `waits`: updates wait for the messages of the same iteration. `forgets`: old messages are dropped.
+        `counts_sender_steps`: agents estimate how many iterations their senders have ended.
         """
-        self.bed, self.waits, self._forgets = bed, waits, forgets
+        self.bed, self.waits, self._forgets, self._counts_sender_steps = bed, waits, forgets, counts_sender_steps
         links = network.pattern
         receivers, senders = links.receivers.tolist(), links.senders.tolist()
         self.links = Deliveries(bed.links(links, seed), receivers, senders, sizes, queues=waits)
@@ -160,7 +163,8 @@ class Timetable:
     def hear(self, agent: int) -> Heard:
         """Return what an agent holds now, of each of its neighbours."""
         links, now, k = self.links, self.now, self.iteration[agent]
-        heard = Heard([], [], [])
+        ages: list[int] = []
+        heard = Heard([], ages, [], [] if self._counts_sender_steps else ages)
         for link in self.inward[agent]:
             if self.waits:
                 new = links.take_numbered(link, k, now)
@@ -171,6 +175,8 @@ class Timetable:
             heard.messages.append(links.held[link] if age != NOTHING else None)
             heard.ages.append(age)
             heard.new.append(new and age != NOTHING)
+            if self._counts_sender_steps:
+                heard.sender_steps.append(age if age == NOTHING else links.sender_steps(link, now, age))
         return heard
 
     def begin(self, agent: int) -> None:
