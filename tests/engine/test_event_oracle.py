@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import gossamer as gm
-from beds import can_have_momentum, gradient_of, needs_complete_graph
+from beds import assert_starts_as, beds, can_have_momentum, gradient_of, needs_complete_graph
 from event_oracle import event_oracle
 from gossamer.algorithms import algorithm_names
 from worlds import World, algorithm_from
@@ -47,6 +47,16 @@ def test_equal_speeds_and_whole_delays_give_the_path_of_the_step_simulator(text,
     np.testing.assert_allclose(np.stack(story.paths, axis=1), expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["sync", "cdmsgd"])
+@settings(max_examples=6)
+@given(beds())
+def test_rules_that_wait_go_the_same_way_at_any_speed(name, bed):
+    rule = gm.algorithm(name)
+    bed = bed.suited_to(rule)
+    story = bed.truth(rule, bed.world.network.delay)
+    assert_starts_as(story.paths, bed.synchronous_path(rule))
+
+
 # ---- two agents, which mix half and half; lr is 1, and x goes down by g in each iteration
 
 
@@ -76,11 +86,14 @@ def test_ages_count_own_iterations_that_ended_at_or_after_the_stamp():
 
 
 def test_the_newest_message_waits_for_a_busy_link_and_replaces_one_that_waits():
-    busy = {"bandwidth": 40.0, "message_bytes": 100, "latency": 0.5}  # sending takes 2.5 s
-    story = two("d-asgd", x0=(0.0, 0.0), g=(-1.0, 0.0), compute=[1.0, 10.0], seconds=10.0, **busy)
-    # Agent 0 is at k when its iteration k begins, and publishes that at k + 1: state 0 is sent from 1 to 3.5, then 2,
-    # which replaced 1, to 6. At 6 state 4 begins, which waited, and not 5, which is published then. It arrives at 9.
+    busy = {"x0": (0.0, 0.0), "g": (-1.0, 0.0), "compute": [1.0, 10.0], "bandwidth": 40.0, "message_bytes": 100}
+    # Agent 0 is at k when its iteration k begins, and publishes that at k + 1. Sending takes 2.5 s: state 0 is sent
+    # from 1 to 3.5, then 2, which replaced 1, to 6. At 6 state 4 begins, which waited, and not 5, which is published
+    # then. It is sent at 8.5 and arrives at 10.
+    story = two("d-asgd", latency=1.5, seconds=10.0, **busy)
     assert story.ages[1] == [{0: 0}] and story.paths[1][:, 0].tolist() == [0, 2]
+    # A little later agent 1 holds state 2 only.
+    assert two("d-asgd", latency=1.6, seconds=10.0, **busy).paths[1][:, 0].tolist() == [0, 1]
 
 
 def test_older_messages_than_max_age_are_dropped():
@@ -126,3 +139,18 @@ def test_messages_of_a_rule_that_waits_queue_for_a_busy_link():
     story = two("sync", x0=(0.0, 8.0), compute=1.0, bandwidth=bandwidth, message_bytes=100, seconds=13.0)
     # Agent 0 publishes at 1, 2, 7: sent from 1, 5 and 9 on. Agent 1 publishes at 1, 6, 10.
     assert story.times[0].tolist() == [1, 6, 10] and story.times[1].tolist() == [5, 9, 13]
+
+
+def test_a_rule_that_waits_takes_the_message_of_its_own_iteration_though_a_newer_one_is_there():
+    story = event_oracle(
+        gm.algorithm("sync"),
+        gm.network("path:3"),  # a third of each neighbour
+        lambda x, agents, iterations: 0 * x,
+        np.array([[0.0], [6.0], [12.0]]),
+        lr=1.0,
+        compute=[1.0, 1.0, 5.0],
+        seconds=5.0,
+    )
+    # Agent 0 ends its next iteration at 2, at state 2, while agent 1 waits for agent 2 until 5.
+    assert [times.tolist() for times in story.times] == [[1], [5], [5]]
+    np.testing.assert_allclose([path[-1, 0] for path in story.paths], [2, 6, 10], rtol=1e-15)

@@ -1,7 +1,9 @@
 """One agent of the event oracle: what it has said and heard, and the inbox that a rule gets."""
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import torch
 
@@ -89,7 +91,21 @@ class EventAgent:
             for r in range(age):
                 drift = drift + self.said[k - age + r].parts["x"] - then["x"]
         weights, message = LinkMatrix(self.place.links, w), self._rows(senders, self.algorithm.message)
-        return Late(age, weights, message, own, drift, self._flags(senders & self.new))
+        steps = None
+        if self.algorithm.uses_sender_steps:
+            of_each = [float(self._sender_steps(j)) if j in senders else 0.0 for j in self.heard]
+            steps = LinkMatrix(self.place.links, torch.tensor(of_each, dtype=torch.float64))
+        return Late(age, weights, message, own, drift, self._flags(senders & self.new), steps)
+
+    def _sender_steps(self, j: int) -> int:
+        """How many iterations j has ended since its message, at its pace between the last two messages that arrived.
+
+        With one message alone, at its pace since the start, at which iteration -1 would have ended.
+        """
+        k, stamp, now = self.held[j].iteration, self.held[j].stamp, self.said[-1].stamp
+        earlier = max((other for other in self.heard[j] if other < k), default=-1)
+        pace = Fraction(k - earlier, stamp - (self.heard[j][earlier].stamp if earlier >= 0 else 0))
+        return math.floor((now - stamp) * pace)
 
     def _rows(self, senders: Collection[int], names: Collection[str]) -> dict[str, torch.Tensor]:
         """The messages of these senders, in a row for each neighbour, which is zero for the others."""

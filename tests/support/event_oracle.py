@@ -22,7 +22,7 @@ import torch
 from event_agent import EventAgent, Said
 from gossamer.algorithms import Algorithm, Noise, Own, Past, Place
 from gossamer.algorithms.steps import weigh
-from gossamer.network import Network, PerLink
+from gossamer.network import Network
 from worlds import noise_of
 
 FREE, END, ARRIVE, TAKE, STEP = range(5)
@@ -230,16 +230,13 @@ def event_oracle(
     max_age: int = 64,
     momentum: float = 0.0,
     seed: int = 0,
-    delay: Any = None,
 ) -> Story:
     """Run a rule in seconds.
 
     compute: seconds of an iteration, of all agents, of each, or a function of the agent and the iteration.
     latency [from, to] in seconds, bandwidth [from, to] in bytes a second, message_bytes [from, to]; or one number.
-    delay [to, from]: the delays in steps that the rule is told of; the messages do not follow it.
+    The network's own delay is what the rule is told of, as PC-ASGD's theta uses it; the messages do not follow it.
     """
-    if delay is not None:
-        network = network.changed(delay=PerLink(torch.as_tensor(delay)))
     times = {"compute": compute, "latency": latency, "bandwidth": bandwidth, "message_bytes": message_bytes}
     limits = {"seconds": seconds, "tolerance": tolerance, "max_age": max_age}
     return Events(algorithm, network, gradient, x0, lr=lr, momentum=momentum, seed=seed, **times, **limits).run()
