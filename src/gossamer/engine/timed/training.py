@@ -95,6 +95,9 @@ class TimedTraining(Training):
         states = (DEAD if state is State.DOWN else ALIVE for state in self.simulation.table.state)
         return [{"state": state, "step": k} for state, k in zip(states, self.simulation.table.done, strict=True)]
 
+    def _clock_status(self) -> dict[str, float | None]:
+        return {"sim_seconds": self.simulation.now, "sim_end": self.settings.seconds or None}
+
     def _clock_row(self) -> dict[str, Any]:
         table = self.simulation.table
         return {
