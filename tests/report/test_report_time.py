@@ -17,6 +17,7 @@ from gossamer.report.runs import fold
 from gossamer.report.spells_picture import draw_timeline
 from gossamer.run.metric_rows import LabelledRun
 from reports import chart, model_of, rows_of, write_rows
+from runs import begin
 from timed_runs import EVERY, SECONDS, make_timed_run
 
 OF_TIME = ["sim_seconds", "goodput", "seconds_to_target", "steps_to_target", "megabytes_to_target"]
@@ -220,3 +221,16 @@ def test_seeds_are_one_setting_whatever_ages_they_expect(timed):
     model = make_model([read_run(timed / name) for name in ("late-0", "late-1")])
     assert [setting["seeds"] for setting in model["settings"]] == [[0, 1]]
     assert model["header"]["facts"][1]["value"] == "complete:3: 3 agents"
+
+
+def test_an_agent_that_is_down_is_no_dead_one(tmp_path):
+    bed = "lan:3;schedule=list:" + str(tmp_path / "downs.csv")
+    (tmp_path / "downs.csv").write_text("time,agent,up\n1.0,1,down\n")
+    values = {"testbed": bed, "network": "complete:3", "model": "linear", "algorithm": "d-asgd", "seconds": 3.0}
+    run, folder = begin(tmp_path / "run", **values, delay=None, eval_every=0)
+    run.run(folder)
+    status = json.loads((tmp_path / "run/status.json").read_text())
+    assert [agent["state"] for agent in status["agents"]] == ["alive", "down", "alive"]
+    assert (status["sim_seconds"], status["sim_end"], status["steps"]) == (3.0, 3.0, None)
+    (shown,) = model_of(tmp_path / "run")["runs"]
+    assert [seconds[-1] for seconds in shown["agents"]["down"]] == [0.0, 2.0, 0.0]

@@ -78,9 +78,8 @@ def test_the_live_page_follows_simulated_time(runs, tmp_path, monkeypatch):
 
     def tell(step, now, status="running"):
         clock = {"sim_seconds": now, "sim_end": SECONDS}
-        StatusFile(path, steps=None).write(
-            step, now, [{"state": "alive", "step": step}] * 3, status=status, clock=clock
-        )
+        agents = [{"state": state, "step": step} for state in ("alive", "down", "alive")]
+        StatusFile(path, steps=None).write(step, now, agents, status=status, clock=clock)
 
     tell(0, 0.0)
     with serving(path) as url, opened(url) as seen:
@@ -91,6 +90,7 @@ def test_the_live_page_follows_simulated_time(runs, tmp_path, monkeypatch):
         seen.until(
             "document.getElementById('live-progress').textContent.startsWith('3.0 of 12.0 simulated s · step 1 ')"
         )
+        assert page.inner_text("#live-count") == "2 alive, 1 down." and not page.is_visible("#live-flags")
         assert "25.0 %" in page.inner_text("#live-progress") and "about 9 s left" in page.inner_text("#live-left")
         last = "Math.max(...document.querySelector('#chart-loss .plot').data.flatMap(trace => trace.x))"
         seen.until("gossamerPage.state.axis === 'sim_seconds'")

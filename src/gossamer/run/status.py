@@ -18,8 +18,9 @@ EVERY = 1.0  # seconds between two writes; up to ten times as long where writing
 SHARE = 1 / 1000  # the largest fraction of the time to spend on writing
 RUNNING = "running"
 
-# The state of an agent. "rejoined": it died and was restarted; "done": it finished all steps.
-ALIVE, DEAD, REJOINED, DONE = "alive", "dead", "rejoined", "done"
+# The state of an agent. "rejoined": it died and was restarted; "done": it finished all steps; "down": on a testbed,
+# it computes and hears nothing until its schedule brings it back.
+ALIVE, DEAD, REJOINED, DONE, DOWN = "alive", "dead", "rejoined", "done", "down"
 
 
 class StatusFile:
