@@ -103,9 +103,8 @@ class Training:
     def _run(self, folder: RunFolder | None, on_step: OnStep | None, stop: Stop | None, *, first_row: bool) -> Trained:
         self._begun, status = time.perf_counter(), "finished"
         self._saves = SaveSchedule(self.settings.checkpoint_every, self.steps_per_epoch)
-        self._status = (
-            StatusFile(folder.path, steps=self.steps, steps_per_epoch=self.steps_per_epoch) if folder else None
-        )
+        steps = None if self.settings.seconds else self.steps  # a run of given simulated seconds ends at no step
+        self._status = StatusFile(folder.path, steps=steps, steps_per_epoch=self.steps_per_epoch) if folder else None
         self._write_status()
         if first_row and not self.history:
             self._record(folder)
@@ -159,7 +158,12 @@ class Training:
             status=status,
             ages=None if ages is None else [[None if age < 0 else age for age in row] for row in ages],
             losses=None if losses is None else losses.tolist(),
+            clock=self._clock_status(),
         )
+
+    def _clock_status(self) -> dict[str, float | None]:
+        """Return what status.json says of simulated time."""
+        return {}
 
     def _agents(self, losses: Float[Tensor, " n"] | None) -> list[dict[str, Any]]:
         """Return the state of each agent. An agent with a non-finite loss is marked."""

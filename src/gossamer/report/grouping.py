@@ -52,6 +52,7 @@ def configuration(run: RunRecord) -> dict[str, Any]:
     engine: dict[str, Any] = {"engine": "simulator"}
     if run.processes is not None:
         engine = {name: getattr(run.processes, name) for name in PROCESS_KEYS}
+    known["network"] = run.network_name
     for name in ("network", "delay"):
         known[name] = _by_content(known[name])
     return {**known, **engine, **options}

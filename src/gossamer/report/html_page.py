@@ -11,7 +11,7 @@ from gossamer.errors import UserError
 from gossamer.state.checkpoint import write_bytes
 
 MARKER = "<!-- written by gossamer report -->"  # a file with this line may be overwritten
-SCRIPTS = ("format.js", "charts.js", "network.js", "agents.js", "tables.js", "app.js")
+SCRIPTS = ("format.js", "charts.js", "network.js", "agents.js", "timeline.js", "tables.js", "app.js")
 # The browser refuses to load anything from elsewhere.
 POLICY = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
 

@@ -1,4 +1,4 @@
-"""Figures: curves over the iterations, the network, an overview of both, and the ranking.
+"""Figures: curves over iterations or seconds, the network, an overview of both, and the ranking.
 
 Figures do not use pyplot: no window opens, and the caller's backend and open figures do not change.
 """
@@ -19,6 +19,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from gossamer.errors import UserError, unknown_name
 from gossamer.network import Network
+from gossamer.report.axes import Axis, axis_of, places_by_mark
 from gossamer.report.network_picture import NetworkLayout, late_label, late_links, lay_out, network_title
 from gossamer.report.runs import QUANTITIES, Curve, check_drawable, fold, has_predict, limits
 from gossamer.report.style import (
@@ -52,16 +53,22 @@ PICTURES = ("accuracy", "loss", "consensus", "predict")  # the curves that write
 
 
 @styled
-def draw_curves(runs: Sequence[LabelledRun], quantity: str) -> Figure:
-    """Draw a quantity over the iterations: a line and a band for each label."""
+def draw_curves(runs: Sequence[LabelledRun], quantity: str, *, axis: str | None = None) -> Figure:
+    """Draw a quantity over an axis: a line and a band for each label.
+
+    Args:
+        axis: iterations, epochs, sim_seconds, seconds or megabytes. Without it, simulated seconds if all runs have
+            them, otherwise iterations.
+    """
     if quantity not in QUANTITIES:
         raise unknown_name("quantity", quantity, QUANTITIES)
     check_drawable(runs)
     if quantity == "predict" and not has_predict(runs):
         raise UserError("no run has a predict share; give a run of an algorithm that predicts, such as pc-asgd")
+    across = axis_of(runs, axis)
     figure = Picture(figsize=(8, 4.6), dpi=DPI, layout="constrained")
     axes = figure.add_subplot()
-    handles = _curves_on(axes, runs, quantity)
+    handles = _curves_on(axes, runs, quantity, across)
     total = QUANTITIES[quantity].total
     axes.set_title(QUANTITIES[quantity].title + ("" if total else ", mean over agents"))
     names = [textwrap.fill(str(handle.get_label()), 24) for handle in handles]
@@ -73,15 +80,20 @@ def draw_curves(runs: Sequence[LabelledRun], quantity: str) -> Figure:
 
 
 @styled
-def draw_quantities(runs: Sequence[LabelledRun]) -> Figure:
-    """Draw accuracy, loss, consensus distance and, if a run has it, predict share, side by side."""
+def draw_quantities(runs: Sequence[LabelledRun], *, axis: str | None = None) -> Figure:
+    """Draw accuracy, loss, consensus distance and, if a run has it, predict share, side by side.
+
+    Args:
+        axis: as for `draw_curves`.
+    """
     check_drawable(runs)
+    across = axis_of(runs, axis)
     names = ["accuracy", "loss", "consensus", *(["predict"] if has_predict(runs) else [])]
     rows, columns = (2, 2) if len(names) == 4 else (1, 3)
     figure = Picture(figsize=(10.4, 3.4 * rows), dpi=OVERVIEW_DPI, layout="constrained")
     handles: list[Line2D] = []
     for place, name in enumerate(names):
-        drawn = _curves_on(figure.add_subplot(rows, columns, place + 1), runs, name)
+        drawn = _curves_on(figure.add_subplot(rows, columns, place + 1), runs, name, across)
         handles = handles or drawn
     if len(labels_of(runs)) > 1 or any(run.diverged for run in runs):
         figure.legend(handles=handles, loc="outside lower center", ncols=min(4, len(handles)))
@@ -109,7 +121,7 @@ def draw_network(network: Network) -> Figure:
 def draw_overview(runs: Sequence[LabelledRun], network: Network) -> Figure:
     """Draw the network on the left; accuracy, consensus distance and predict share on the right."""
     check_drawable(runs)
-    common = conditions(runs)
+    common, across = conditions(runs), axis_of(runs, None)
     figure = Picture(figsize=(11.4, 5.8), dpi=OVERVIEW_DPI, layout="constrained")
     rows = 2 if has_predict(runs) else 1
     grid = figure.add_gridspec(rows, 3, width_ratios=(1, 1.3, 1))
@@ -119,10 +131,10 @@ def draw_overview(runs: Sequence[LabelledRun], network: Network) -> Figure:
     left.set_title(network_title(network).replace(", ", "\n", 1))
     if links:
         left.legend(handles=links, loc="upper center", bbox_to_anchor=(0.5, 0.0))
-    handles = _curves_on(figure.add_subplot(grid[:, 1]), runs, "accuracy")
+    handles = _curves_on(figure.add_subplot(grid[:, 1]), runs, "accuracy", across)
     for row, quantity in enumerate(("consensus", "predict")[:rows]):
         axes = figure.add_subplot(grid[row, 2])
-        _curves_on(axes, runs, quantity)
+        _curves_on(axes, runs, quantity, across)
         if row < rows - 1:
             axes.set_xlabel("")
     longest = max(len(str(handle.get_label())) for handle in handles)
@@ -152,45 +164,56 @@ def write_plots(folder: Path, runs: Sequence[LabelledRun], network: Network) -> 
     return paths
 
 
-def _curves_on(axes: Axes, runs: Sequence[LabelledRun], name: str) -> list[Line2D]:
+def _curves_on(axes: Axes, runs: Sequence[LabelledRun], name: str, across: Axis) -> list[Line2D]:
     """Draw the curves and return handles for the legend; with nothing to draw, of every label."""
     curves = fold(runs, name)
-    drawn = [curve for curve in curves if len(curve.steps)]
+    drawn = [curve for curve in curves if len(curve.marks)]
     axes.set_title(QUANTITIES[name].title)
-    axes.set_xlabel("iterations")
+    axes.set_xlabel(across.title.lower())
     if not drawn:
         axes.text(0.5, 0.5, "no value above zero", transform=axes.transAxes, ha="center", color=GREY)
         axes.set(xticks=[], yticks=[])
-        return [_line(curve, curve.label) for curve in curves]
+        return [_line(curve, [], curve.label) for curve in curves]
     low, high = limits(name, drawn)
-    last = max(int(curve.steps[-1]) for curve in drawn)
-    axes.set(
-        yscale="log" if QUANTITIES[name].log else "linear",
-        ylim=(low, high),
-        xlim=(-0.015 * last - 0.5, 1.015 * last + 0.5),
-    )
-    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    where = {curve.label: _places(runs, curve.label, across) for curve in drawn}
+    last = max(where[curve.label][curve.marks[-1]] for curve in drawn)
+    axes.set(yscale="log" if QUANTITIES[name].log else "linear", ylim=(low, high), xlim=_x_limits(last, across))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=across.key == "iterations"))
     if QUANTITIES[name].log:
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 200 * low else (1,)))
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_locator(NullLocator())
     lines = []
     for curve in drawn:
-        line = _line(curve, _legend_label(curve, low, high, QUANTITIES[name].unit))
-        every = max(1, len(curve.steps) // 8)
-        # About eight markers per curve, at different iterations for each curve.
-        line.set_markevery(list(range(curve.order * every // len(curves), len(curve.steps), every)))
+        place = where[curve.label]
+        x = [place[mark] for mark in curve.marks]
+        line = _line(curve, x, _legend_label(curve, low, high, QUANTITIES[name].unit))
+        every = max(1, len(x) // 8)
+        # About eight markers per curve, at different places for each curve.
+        line.set_markevery(list(range(curve.order * every // len(curves), len(x), every)))
         axes.add_line(line)
-        axes.fill_between(curve.steps, curve.low, curve.high, color=line.get_color(), alpha=0.13, linewidth=0)
-        for step, value in curve.ends:
+        axes.fill_between(x, curve.low, curve.high, color=line.get_color(), alpha=0.13, linewidth=0)
+        for mark, value in curve.ends:
             end = min(max(value, low), high)
-            axes.plot(step, end, "X", color=line.get_color(), markersize=10, zorder=5, clip_on=False)
+            axes.plot(place[mark], end, "X", color=line.get_color(), markersize=10, zorder=5, clip_on=False)
         lines.append(line)
     return lines
 
 
-def _line(curve: Curve, label: str) -> Line2D:
-    return Line2D(curve.steps, curve.mean, label=label, **line_style(curve.order))
+def _places(runs: Sequence[LabelledRun], label: str, across: Axis) -> dict[float, float]:
+    """Return the place of each mark of a label's clock on the axis."""
+    found = places_by_mark([run.history for run in runs if run.label == label], [across])
+    return {mark: float(place[across.key] or 0.0) for mark, place in found.items()}
+
+
+def _x_limits(last: float, across: Axis) -> tuple[float, float]:
+    """Return the limits of the x axis; half an iteration more than a margin, so that a single one can be drawn."""
+    spare = 0.5 if across.key == "iterations" else 0.0 if last else 0.5
+    return -0.015 * last - spare, 1.015 * last + spare
+
+
+def _line(curve: Curve, x: Sequence[float], label: str) -> Line2D:
+    return Line2D(x, curve.mean, label=label, **line_style(curve.order))
 
 
 def _legend_label(curve: Curve, low: float, high: float, unit: str) -> str:

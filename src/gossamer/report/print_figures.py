@@ -10,12 +10,14 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
 from gossamer.errors import UserError
+from gossamer.report.axes import CLOCK, usual_axis
 from gossamer.report.curves import CHARTS, as_runs, by_cluster
 from gossamer.report.grouping import settings_of
 from gossamer.report.network_view import drawings_of, mean_ages
 from gossamer.report.plots import draw_curves, draw_network
 from gossamer.report.read_runs import RunRecord
 from gossamer.report.runs import fold
+from gossamer.report.spells_picture import draw_timeline
 from gossamer.report.style import DPI, styled
 from gossamer.run.folder import make_folder, safe_name
 from gossamer.state.checkpoint import write_bytes
@@ -50,20 +52,25 @@ def _drawn(figure: Figure, kind: str) -> bytes:
 def _figures(runs: Sequence[RunRecord]) -> dict[str, Figure]:
     settings = settings_of(runs)
     figures = {}
+    timed = usual_axis(run.rows for run in runs).key == CLOCK
     for name in CHARTS:
         shown = by_cluster(runs, settings) if name == "predict" else as_runs(runs, settings)
-        if any(len(curve.steps) for curve in fold(shown, name)):
-            figures[name.replace("_", "-")] = draw_curves(shown, name)
+        if any(len(curve.marks) for curve in fold(shown, name)):
+            figures[name.replace("_", "-")] = draw_curves(shown, name, axis="iterations")
+            if timed:
+                figures[f"{name.replace('_', '-')}-seconds"] = draw_curves(shown, name, axis=CLOCK)
     drawings, numbers = drawings_of(runs)
     for number in range(len(drawings)):
         suffix = "" if len(drawings) == 1 else f"-{number + 1}"
         figures[f"network{suffix}"] = draw_network(runs[numbers.index(number)].network)
     for setting in settings:
         run = runs[setting.members[0]]
-        ages = mean_ages(run)
+        ages, suffix = mean_ages(run), "" if len(settings) == 1 else f"-{safe_name(setting.label)}"
+        title = f"{setting.label}, seed {run.values['seed']}"
         if ages is not None:
-            suffix = "" if len(settings) == 1 else f"-{safe_name(setting.label)}"
-            figures[f"ages{suffix}"] = draw_ages(ages, f"{setting.label}, seed {run.values['seed']}")
+            figures[f"ages{suffix}"] = draw_ages(ages, title)
+        if run.timeline is not None:
+            figures[f"timeline{suffix}"] = draw_timeline(run.timeline, title)
     return figures
 
 

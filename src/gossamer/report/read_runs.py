@@ -11,6 +11,7 @@ from typing import Any
 
 from gossamer.errors import UserError
 from gossamer.network import Network, Scaled
+from gossamer.report.agent_spells import AgentTimeline, read_timeline
 from gossamer.run.plan import NETWORK_SETTINGS, make_network
 from gossamer.run.process_settings import ProcessSettings, read_processes
 from gossamer.run.settings import Settings, make_settings, read_settings
@@ -20,7 +21,10 @@ RUN_FILES = ("config.toml", "metrics.jsonl", "summary.json")
 DEPTH = 3  # levels of folders to search: compare writes OUT/runs/NAME
 NEEDED = ("task", "network", "algorithm", "seed")  # keys of every config.toml of a run
 SILENCE = 60.0  # seconds without a status, after which a run counts as killed
-PER_AGENT = ("accuracy", "loss", "consensus", "predict", "train_loss", "message_age", "bytes_sent", "seconds")
+PER_AGENT = (
+    *("accuracy", "loss", "consensus", "predict", "train_loss", "message_age", "bytes_sent", "seconds"),
+    *("iterations", "computing", "waiting", "down"),  # on a testbed
+)
 
 MetricsRow = dict[str, Any]
 
@@ -37,11 +41,18 @@ class RunRecord:
     summary: dict[str, Any]  # empty before the end
     live: dict[str, Any]  # status.json, empty without one
     processes: ProcessSettings | None  # None for a run of the simulator
+    timeline: AgentTimeline | None = None  # of a run on a testbed, at its end
 
     @property
     def name(self) -> str:
         """The folder's name."""
         return self.path.resolve().name
+
+    @property
+    def network_name(self) -> str:
+        """The network that the user named. On a testbed the settings may name the run's own file with expected ages."""
+        named = self.summary.get("network") if self.values.get("testbed") is not None else None
+        return str(named or self.values["network"])
 
     @property
     def status(self) -> str:
@@ -128,12 +139,13 @@ def read_run(path: Path, *, may_be_empty: bool = False) -> RunRecord:
         summary, live = _summary(path / "summary.json"), read_status(path) or {}
         network = _network(values, summary)
         rows = _rows(path / "metrics.jsonl", network.num_agents)
-        processes = read_processes(path)
+        processes, timeline = read_processes(path), read_timeline(path, network.num_agents)
     except UserError as error:
         raise FolderError(f"'{path}' cannot be shown: {error}") from None
     if not rows and not may_be_empty:
         raise FolderError(f"'{path}' cannot be shown: it has no evaluation yet; wait for the first one, or train anew")
-    return RunRecord(path, values, _settings(values), _in_steps(network, values, rows), rows, summary, live, processes)
+    network = _in_steps(network, values, rows)
+    return RunRecord(path, values, _settings(values), network, rows, summary, live, processes, timeline)
 
 
 def _settings(values: dict[str, Any]) -> Settings | None:
@@ -177,7 +189,7 @@ def _summary(path: Path) -> dict[str, Any]:
 
 
 def _rows(path: Path, num_agents: int) -> list[MetricsRow]:
-    """Return the rows sorted by step; of two rows for one step the later one counts."""
+    """Return the rows in order; of two rows for one step and time the later one counts."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -185,7 +197,7 @@ def _rows(path: Path, num_agents: int) -> list[MetricsRow]:
     except (OSError, ValueError) as error:
         raise UserError(f"{path.name} cannot be read ({error}); train anew into another folder") from None
     lines = text.splitlines()
-    rows: dict[int, MetricsRow] = {}
+    rows: dict[tuple[int, float], MetricsRow] = {}
     for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line)
@@ -195,15 +207,20 @@ def _rows(path: Path, num_agents: int) -> list[MetricsRow]:
             row = None
         if not is_row(row, num_agents):
             raise UserError(f"{path.name} is damaged in line {number}; train anew into another folder")
-        rows[row["step"]] = row
-    return [rows[step] for step in sorted(rows)]
+        rows[mark_of(row)] = row
+    return [rows[mark] for mark in sorted(rows)]
+
+
+def mark_of(row: MetricsRow) -> tuple[int, float]:
+    """Return what identifies a row: its step, and on a testbed, where it may be evaluated twice, its time."""
+    return row["step"], row.get("sim_seconds") or 0.0
 
 
 def is_row(row: Any, num_agents: int) -> bool:
     """Say whether this is a row of a run: a step, and for each agent a number or null."""
     if not isinstance(row, dict) or not isinstance(row.get("step"), int) or not _is_number_or_null(row.get("epoch")):
         return False
-    if not isinstance(row.get("accuracy"), list):
+    if not isinstance(row.get("accuracy"), list) or not _is_number_or_null(row.get("sim_seconds")):
         return False
 
     def fits(value: Any) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gossamer.errors import UserError
+from gossamer.report.axes import shared_clock
 from gossamer.run.metric_rows import LabelledRun, agent_mean, as_list, labels_of
 
 
@@ -36,21 +37,21 @@ QUANTITIES = {
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """A quantity over the iterations: mean and range over the seeds that have a value at the step."""
+    """A quantity over the marks of the clock that the seeds share: mean and range over the seeds with a value."""
 
     label: str
     order: int  # of the label among all labels: it looks the same in every figure
     num_seeds: int
     num_diverged: int
-    steps: NDArray[np.int64]
+    marks: NDArray[np.float64]  # steps or simulated seconds
     mean: NDArray[np.float64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
-    ends: tuple[tuple[int, float], ...]  # the last step and value of each seed that diverged
+    ends: tuple[tuple[float, float], ...]  # the last mark and value of each seed that diverged
 
 
 def fold(runs: Sequence[LabelledRun], name: str) -> list[Curve]:
-    """Return a curve of this quantity for each label, without the steps at which no seed has a value."""
+    """Return a curve of this quantity for each label, without the marks at which no seed has a value."""
     return [
         _curve(label, order, [run for run in runs if run.label == label], name)
         for order, label in enumerate(labels_of(runs))
@@ -58,31 +59,32 @@ def fold(runs: Sequence[LabelledRun], name: str) -> list[Curve]:
 
 
 def _curve(label: str, order: int, runs: list[LabelledRun], name: str) -> Curve:
-    series = [_series(run, name) for run in runs]
-    steps = sorted({step for points in series for step in points})
-    values = [[points[step] for points in series if step in points] for step in steps]
+    clock = shared_clock([run.history for run in runs])
+    series = [_series(run, name, clock) for run in runs]
+    marks = sorted({mark for points in series for mark in points})
+    values = [[points[mark] for points in series if mark in points] for mark in marks]
     return Curve(
         label=label,
         order=order,
         num_seeds=len(runs),
         num_diverged=sum(run.diverged for run in runs),
-        steps=np.array(steps, dtype=np.int64),
-        mean=np.array([math.fsum(at_step) / len(at_step) for at_step in values], dtype=np.float64),
-        low=np.array([min(at_step) for at_step in values], dtype=np.float64),
-        high=np.array([max(at_step) for at_step in values], dtype=np.float64),
+        marks=np.array(marks, dtype=np.float64),
+        mean=np.array([math.fsum(at_mark) / len(at_mark) for at_mark in values], dtype=np.float64),
+        low=np.array([min(at_mark) for at_mark in values], dtype=np.float64),
+        high=np.array([max(at_mark) for at_mark in values], dtype=np.float64),
         ends=tuple(max(points.items()) for run, points in zip(runs, series, strict=True) if run.diverged and points),
     )
 
 
-def _series(run: LabelledRun, name: str) -> dict[int, float]:
-    """Return the mean over agents at each step at which it can be drawn: on a log axis only above 0."""
+def _series(run: LabelledRun, name: str, clock: str) -> dict[float, float]:
+    """Return the mean over agents at each mark of the clock at which it can be drawn: on a log axis only above 0."""
     quantity, points = QUANTITIES[name], {}
     for row in run.history:
         values = as_list(row.get(name))
         value = quantity.factor * agent_mean(values, skip_none=quantity.partial)
         value *= len(values) if quantity.total and values else 1
         if math.isfinite(value) and (value > 0 or not quantity.log):
-            points[int(row["step"])] = value
+            points[float(row[clock])] = value
     return points
 
 
@@ -95,8 +97,8 @@ def limits(name: str, curves: Sequence[Curve]) -> tuple[float, float]:
     if name in ("message_age", "bytes_sent"):
         return -0.04 * max(most, 1e-9), 1.06 * max(most, 1e-9)
     if QUANTITIES[name].log:
-        # At step 0 equal agents differ by rounding errors, decades below all later values.
-        later = np.concatenate([curve.mean[curve.steps > 0] for curve in curves])
+        # At the beginning equal agents differ by rounding errors, decades below all later values.
+        later = np.concatenate([curve.mean[curve.marks > 0] for curve in curves])
         later = later if len(later) else values
         low, high = (float(value) for value in np.quantile(later, (0.05, 0.95)))
         return 0.8 * max(float(later.min()), low / 4), 1.25 * min(most, 4 * high)
@@ -109,7 +111,7 @@ def limits(name: str, curves: Sequence[Curve]) -> tuple[float, float]:
 
 def has_predict(runs: Sequence[LabelledRun]) -> bool:
     """Say whether any run chose between predicting and clipping."""
-    return any(len(curve.steps) for curve in fold(runs, "predict"))
+    return any(len(curve.marks) for curve in fold(runs, "predict"))
 
 
 def check_drawable(runs: Sequence[LabelledRun]) -> None:

@@ -35,7 +35,9 @@ def labels_of(runs: Sequence[LabelledRun]) -> list[str]:
 def conditions(runs: Sequence[LabelledRun]) -> list[str]:
     """Return short lines on what the runs have in common."""
     lines = []
-    for form, keys in (("{} with {}", ("task", "model")), ("{}, delay {}", ("network", "delay"))):
+    timed = any(run.summary.get("testbed") is not None for run in runs)
+    place = ("{} on {}", ("network", "testbed")) if timed else ("{}, delay {}", ("network", "delay"))
+    for form, keys in (("{} with {}", ("task", "model")), place):
         values = [{str(run.summary.get(key)) for run in runs} for key in keys]
         if all(len(value) == 1 and value != {"None"} for value in values):
             lines.append(form.format(*(short(value.pop()) for value in values)))
@@ -47,6 +49,8 @@ def conditions(runs: Sequence[LabelledRun]) -> list[str]:
 def short(text: str) -> str:
     """Remove the folders from a specification that names a file."""
     kind, colon, rest = text.partition(":")
+    if text.endswith(".toml"):
+        return Path(text).name
     return f"{kind}{colon}{Path(rest).name}" if "/" in rest else text
 
 

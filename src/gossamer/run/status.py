@@ -18,8 +18,9 @@ EVERY = 1.0  # seconds between two writes; up to ten times as long where writing
 SHARE = 1 / 1000  # the largest fraction of the time to spend on writing
 RUNNING = "running"
 
-# The state of an agent. "rejoined": it died and was restarted; "done": it finished all steps.
-ALIVE, DEAD, REJOINED, DONE = "alive", "dead", "rejoined", "done"
+# The state of an agent. "rejoined": it died and was restarted; "done": it finished all steps; "down": on a testbed,
+# it computes and hears nothing until its schedule brings it back.
+ALIVE, DEAD, REJOINED, DONE, DOWN = "alive", "dead", "rejoined", "done", "down"
 
 
 class StatusFile:
@@ -46,14 +47,21 @@ class StatusFile:
         ages: list[list[Any]] | None = None,
         losses: list[Any] | None = None,
         steps: int | None = None,
+        clock: Mapping[str, float | None] | None = None,
         events: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """Write the status now. `ages[i][j]` is the current age of what agent i holds of agent j; None if nothing."""
+        """Write the status now.
+
+        Args:
+            ages: `ages[i][j]` is the current age of what agent i holds of agent j; None if nothing.
+            clock: on a testbed, `sim_seconds` so far, and `sim_end`, None if the run ends after a number of steps.
+        """
         content = {
             "step": step,
             "steps": self._steps if steps is None else steps,
             "epoch": step / self._steps_per_epoch if self._steps_per_epoch else None,
             "seconds": round(seconds, 3),
+            **(clock or {}),
             "status": status,
             "time": round(time.time(), 3),
             **self._process,

@@ -53,11 +53,16 @@ class Result:
         """Return the run in the form that reports use."""
         return LabelledRun(self.summary["algorithm"], self.summary["seed"], self.summary, self.history)
 
-    def plot(self) -> "Figure":
-        """Draw accuracy, loss, spread and, if the rule predicts, the predict share."""
+    def plot(self, axis: str | None = None) -> "Figure":
+        """Draw accuracy, loss, spread and, if the rule predicts, the predict share.
+
+        Args:
+            axis: iterations, epochs, sim_seconds, seconds or megabytes. Without it, simulated seconds on a testbed,
+                otherwise iterations.
+        """
         from gossamer.report.plots import draw_quantities  # slow import: matplotlib
 
-        return draw_quantities([self.as_run()])
+        return draw_quantities([self.as_run()], axis=axis)
 
     def __repr__(self) -> str:
         summary = self.summary

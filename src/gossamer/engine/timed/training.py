@@ -10,7 +10,7 @@ from gossamer.engine.timed.timetable import State
 from gossamer.engine.training import OnStep, Training
 from gossamer.run.folder import RunFolder
 from gossamer.run.plan import Plan
-from gossamer.run.status import ALIVE, DEAD
+from gossamer.run.status import ALIVE, DOWN
 from gossamer.run.summary import Summary
 
 EVALUATIONS = 50  # of a run of given length in seconds
@@ -92,8 +92,11 @@ class TimedTraining(Training):
         return list(self.simulation.table.links.sent)
 
     def _agents(self, losses: Any) -> list[dict[str, Any]]:
-        states = (DEAD if state is State.DOWN else ALIVE for state in self.simulation.table.state)
+        states = (DOWN if state is State.DOWN else ALIVE for state in self.simulation.table.state)
         return [{"state": state, "step": k} for state, k in zip(states, self.simulation.table.done, strict=True)]
+
+    def _clock_status(self) -> dict[str, float | None]:
+        return {"sim_seconds": self.simulation.now, "sim_end": self.settings.seconds or None}
 
     def _clock_row(self) -> dict[str, Any]:
         table = self.simulation.table

@@ -4,6 +4,8 @@ const AGENT_CHARTS = [
   { key: "accuracy", title: "Test accuracy (%)", unit: " %" }, { key: "loss", title: "Test loss", unit: "", log: true },
   { key: "consensus", title: "Distance from average model", unit: "", log: true }, { key: "predict", title: "Predict share (%)", unit: " %" },
   { key: "train_loss", title: "Training loss", unit: "", log: true }, { key: "bytes_sent", title: "Sent (MB)", unit: " MB" },
+  { key: "iterations", title: "Iterations", unit: "" }, { key: "waiting", title: "Time waiting (simulated s)", unit: " s" },
+  { key: "down", title: "Time down (simulated s)", unit: " s" },
 ];
 const MOST_LINES = 64;  // with more agents the others are a band
 

@@ -2,7 +2,7 @@
 // with a larger model; zoom, axis, sorting and selection stay.
 
 window.gossamerPage = (() => {
-  const state = { model: null, axis: "iterations", hidden: new Set(), sort: { key: null, down: false }, path: null, run: null, agent: 0, ages: "mean", onlyDifferences: false };
+  const state = { model: null, axis: null, chosenAxis: null, hidden: new Set(), sort: { key: null, down: false }, path: null, run: null, agent: 0, ages: "mean", span: "beginning", onlyDifferences: false };
 
   function showHeader({ header, version, warnings }) {
     at("title").textContent = header.title;
@@ -26,12 +26,13 @@ window.gossamerPage = (() => {
     const { model } = state;
     state.run = model.runs.find((run) => run.path === state.path) || model.runs[0];
     state.agent = Math.min(state.agent, model.networks[state.run.network].agents.length - 1);
-    if (model.axes.find((axis) => axis.key === state.axis).why) state.axis = model.axes.find((axis) => !axis.why).key;
+    const isOpen = model.axes.some((axis) => axis.key === state.chosenAxis && !axis.why);
+    state.axis = isOpen ? state.chosenAxis : model.axis;
   }
 
   function showCharts() {
     const choices = state.model.axes.map(({ key, switch: title, why }) => ({ key, title, why }));
-    fillSwitch(at("axis"), choices, state.axis, (key) => { state.axis = key; showCharts(); showAgents(state); });
+    fillSwitch(at("axis"), choices, state.axis, (key) => { state.axis = state.chosenAxis = key; showCharts(); showAgents(state); });
     showLegend(state, showCharts);
     for (const chart of state.model.charts) showChart(chart, state);
   }
@@ -43,6 +44,7 @@ window.gossamerPage = (() => {
     showNetwork(state, showInside);
     showAges(state, showInside);
     showAgents(state);
+    showTimeline(state);
   }
 
   function show(model) {

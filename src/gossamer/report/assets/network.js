@@ -46,8 +46,9 @@ function showNetwork(state, refresh) {
   const ages = state.ages === "last" ? run.link_ages : run.mean_ages, links = linkAges(network, ages);
   const oldest = Math.max(1, ...links.map((link) => link.age)), many = network.agents.length > 60;
   const dead = (agent) => Boolean(state.live) && state.live.agents[agent]?.state === "dead";
+  const away = (agent) => dead(agent) || (Boolean(state.live) && state.live.agents[agent]?.state === "down");
   const ill = (agent) => Boolean(state.live) && (dead(agent) || state.live.agents[agent]?.flags.length > 0);
-  const colour = (agent) => (dead(agent) ? "#ffffff" : fills[network.cluster_of[agent] % fills.length]);
+  const colour = (agent) => (away(agent) ? "#ffffff" : fills[network.cluster_of[agent] % fills.length]);
   at("network-title").textContent = network.title;
   at("network-about").textContent = `${network.num_links - network.num_late} reliable links (solid), ${network.num_late} late ones (dashed${network.num_late ? `: ${network.late.replace("late link, ", "")}` : ""}).`
     + (network.links.length < network.num_links ? ` ${network.links.length} of ${network.num_links} are drawn.` : "")

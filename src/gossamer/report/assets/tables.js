@@ -1,11 +1,15 @@
 // The sortable table of runs, the configuration with its differences, the commands.
 
+const LESS_FIRST = ["seed", "loss", "consensus", "seconds", "sim_seconds", "seconds_to_target", "steps_to_target", "megabytes_to_target"];
+
 function sortedRuns(model, sort) {
   if (!sort.key) return model.runs;
-  const sign = sort.down ? -1 : 1, missing = (value) => value === null || value === undefined;
+  const sign = sort.down ? -1 : 1, isNumbers = model.columns.find((column) => column.key === sort.key)?.digits !== null;
+  // In a column of numbers: numbers, words such as "not reached", then what is missing, in both directions.
+  const rank = (value) => (value === null || value === undefined ? 2 : isNumbers && typeof value !== "number" ? 1 : 0);
   return [...model.runs].sort((one, other) => {
     const [a, b] = [one[sort.key], other[sort.key]];
-    if (missing(a) || missing(b)) return missing(a) - missing(b);  // at the end in both directions
+    if (rank(a) || rank(b)) return rank(a) - rank(b);
     return sign * (typeof a === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true }));
   });
 }
@@ -13,7 +17,7 @@ function sortedRuns(model, sort) {
 function headOf({ key, title, digits, about }, state, refresh) {
   const { sort } = state, order = sort.key === key ? (sort.down ? "descending" : "ascending") : "none";
   const button = make("button", { type: "button", title: about || null, onclick: () => {
-    sort.down = sort.key === key ? !sort.down : digits !== null && !["seed", "loss", "consensus", "seconds"].includes(key);
+    sort.down = sort.key === key ? !sort.down : digits !== null && !LESS_FIRST.includes(key);
     sort.key = key;
     showRuns(state, refresh);
     at("runs").querySelector(`th[data-key="${key}"] button`).focus();

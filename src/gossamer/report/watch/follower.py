@@ -8,7 +8,7 @@ from typing import Any
 
 from gossamer.errors import UserError
 from gossamer.report.page_model import make_model
-from gossamer.report.read_runs import MetricsRow, RunRecord, is_row
+from gossamer.report.read_runs import MetricsRow, RunRecord, is_row, mark_of
 from gossamer.report.watch.run_state import Health, checked, live_view
 from gossamer.report.watch.watched_folder import explained, read_any, whole_row
 from gossamer.run.agent_folder import Tail
@@ -28,7 +28,7 @@ class GrowingRows:
     def __init__(self, path: Path, agents: int, *, launched: bool) -> None:
         self._path, self._agents, self._launched = path, agents, launched
         self._tail, self._file, self._size = Tail(path, from_start=True), 0, 0
-        self._rows: dict[int, MetricsRow] = {}
+        self._rows: dict[tuple[int, float], MetricsRow] = {}
         self.health = Health(agents)
 
     def read(self) -> bool:
@@ -45,7 +45,7 @@ class GrowingRows:
         if anew:
             self.health = Health(self._agents)
         for row in fresh:
-            self._rows[row["step"]] = row
+            self._rows[mark_of(row)] = row
             self.health.add(row)
         return bool(fresh) or anew
 
@@ -62,8 +62,8 @@ class GrowingRows:
         return row if is_row(row, self._agents) else None
 
     def in_order(self) -> list[MetricsRow]:
-        """Return the rows sorted by step."""
-        return [self._rows[step] for step in sorted(self._rows)]
+        """Return the rows in order."""
+        return [self._rows[mark] for mark in sorted(self._rows)]
 
 
 class Follower:

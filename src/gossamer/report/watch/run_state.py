@@ -80,6 +80,8 @@ def _list(row: MetricsRow, name: str) -> list[Any] | None:
 SEEN = 20.0  # seconds to watch a run before its pace gives an estimate of the time left
 SILENCE = 30.0  # seconds without a status, which a run writes every second
 
+MAY_LACK = ("steps", "epoch", "sim_seconds", "sim_end")
+
 Status = dict[str, Any]
 
 
@@ -91,7 +93,9 @@ def checked(status: Status | None, agents: int) -> Status | None:
     sound = (
         isinstance(status.get("status"), str)
         and all(is_number(status.get(name)) for name in ("step", "seconds", "time", "pid"))
-        and all(status.get(name) is None or is_number(status[name]) for name in ("steps", "epoch"))
+        and all(
+            status.get(name) is None or is_number(status[name]) for name in ("steps", "epoch", "sim_seconds", "sim_end")
+        )
         and is_list(told, agents, lambda one: isinstance(one, dict) and isinstance(one.get("state"), str))
         and (losses is None or is_list(losses, agents, lambda one: one is None or is_number(one)))
         and (ages is None or is_list(ages, agents, lambda row: is_list(row, agents)))
@@ -112,7 +116,7 @@ def live_view(status: Status | None, health: Health, anchor: Status | None, *, t
         "state": state,
         "words": words,
         "step": step,
-        **{name: said.get(name) for name in ("steps", "epoch", "seconds", "time", "ages")},
+        **{name: said.get(name) for name in ("steps", "epoch", "seconds", "sim_seconds", "sim_end", "time", "ages")},
         "left": seconds_left(said, anchor) if state == RUNNING else None,
         "agents": [
             {**agent, "loss": loss, "flags": health.flags(place, loss, nonfinite=bool(agent.get("nonfinite")))}
@@ -141,10 +145,17 @@ def _state(said: Status, there: bool) -> tuple[str, str]:
 
 def seconds_left(status: Status, anchor: Status | None) -> float | None:
     """Return the time left at the pace since the anchor, or since the start if the anchor is too recent."""
-    step, steps, seconds = status.get("step") or 0, status.get("steps"), status.get("seconds") or 0.0
-    if not steps or not step:
+    (done, length), seconds = _progress(status), status.get("seconds") or 0.0
+    if not length or not done:
         return None
-    begun, before = 0, 0.0
-    if anchor is not None and seconds - (anchor.get("seconds") or 0.0) >= SEEN and step > (anchor.get("step") or 0):
-        begun, before = anchor["step"], anchor["seconds"]
-    return float(max(0, steps - step) * (seconds - before) / (step - begun))
+    begun, before = 0.0, 0.0
+    if anchor is not None and seconds - (anchor.get("seconds") or 0.0) >= SEEN and done > _progress(anchor)[0]:
+        begun, before = _progress(anchor)[0], anchor["seconds"]
+    return float(max(0.0, length - done) * (seconds - before) / (done - begun))
+
+
+def _progress(status: Status) -> tuple[float, float | None]:
+    """Return how much of the run is done and its length: in simulated seconds if they end it, otherwise in steps."""
+    done, length = ("sim_seconds", "sim_end") if status.get("sim_end") else ("step", "steps")
+    end = status.get(length)
+    return float(status.get(done) or 0), None if end is None else float(end)

@@ -17,7 +17,7 @@
     document.querySelector("footer").lastChild.textContent = ". This page loads data only from gossamer watch.";
     at("live").replaceChildren(
       make("div", { class: "live-line" }, make("span", { id: "live-state", class: "pill", role: "status" }), make("span", { id: "live-progress" }), make("span", { id: "live-left" })),
-      make("div", { id: "live-bar", class: "progress", role: "progressbar", "aria-label": "Steps done", "aria-valuemin": "0", "aria-valuemax": "100" }, make("div")),
+      make("div", { id: "live-bar", class: "progress", role: "progressbar", "aria-label": "Share done", "aria-valuemin": "0", "aria-valuemax": "100" }, make("div")),
       make("p", { id: "live-words", hidden: true }),
       make("ul", { id: "live-flags", "aria-live": "polite", hidden: true }));
     const network = at("network").closest("figure");
@@ -31,11 +31,14 @@
   }
 
   function showProgress(live) {
-    const share = live.steps ? Math.min(1, live.step / live.steps) : null, of = live.steps ? ` of ${number(live.steps, 0)}` : "";
+    const [done, length] = live.sim_end ? [live.sim_seconds, live.sim_end] : [live.step, live.steps];
+    const share = length ? Math.min(1, done / length) : null, of = live.steps ? ` of ${number(live.steps, 0)}` : "";
+    const clock = live.sim_seconds === null || live.sim_seconds === undefined ? null
+      : `${number(live.sim_seconds, 1)}${live.sim_end ? ` of ${number(live.sim_end, 1)}` : ""} simulated s`;
     const name = connected ? STATES[live.state] || live.state : "Not connected";
     at("live-state").textContent = name;
     at("live-state").className = `pill ${connected ? live.state : "silent"}`;
-    const parts = [`step ${number(live.step, 0)}${of}`, share === null ? null : `${number(100 * share, 1)} %`,
+    const parts = [clock, `step ${number(live.step, 0)}${of}`, share === null ? null : `${number(100 * share, 1)} %`,
       live.epoch === null || live.epoch === undefined ? null : `epoch ${number(live.epoch, 1)}`];
     at("live-progress").textContent = parts.filter(Boolean).join(" · ");
     const left = live.left === null || live.left === undefined ? null : `about ${duration(live.left)} left`;
