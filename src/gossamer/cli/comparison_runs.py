@@ -18,7 +18,7 @@ from gossamer.run.folder import make_folder, unused_folder
 from gossamer.run.metric_rows import LabelledRun
 from gossamer.train.compare import Entry, check_all, plan, run_all, split_algorithms, summarise, write_results
 from gossamer.train.progress import Bars
-from gossamer.train.time_columns import verdict
+from gossamer.train.target_columns import verdict
 
 
 def entries_of(algorithms: str, values: dict[str, Any], preset: str | None) -> list[Entry]:

@@ -12,7 +12,7 @@ from gossamer.run.strict_json import to_json
 from gossamer.train.progress import err as err
 from gossamer.train.progress import make_progress as make_progress
 from gossamer.train.progress import step_callback as step_callback
-from gossamer.train.time_columns import time_columns
+from gossamer.train.target_columns import time_columns
 
 WIDE = 110  # characters per line of a table in a file or a pipe
 out = Console()

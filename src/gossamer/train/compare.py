@@ -30,7 +30,7 @@ from gossamer.train.loggers import check_log, logged
 from gossamer.train.notebook_html import line, section, sparkline, table
 from gossamer.train.progress import showing
 from gossamer.train.simulate import names_of
-from gossamer.train.time_columns import time_columns, time_values, verdict
+from gossamer.train.target_columns import time_columns, time_values, verdict
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
