@@ -103,13 +103,13 @@ def _run(results: list[PaperResult], campaign: Campaign, interrupt: Interrupt, *
             return step_callback(progress, bar)
 
         def on_case(done: int, cases: int) -> None:
-            progress.update(bar, description="simple functions", completed=done, total=cases)
+            progress.update(bar, description="runs of their own", completed=done, total=cases)
 
         status, made = campaign.run(on_run, interrupt)
         if status == "finished":
             try:
                 for result in results:
-                    result.run_apart(campaign.seeds, campaign.folder, interrupt, on_case)
+                    result.run_apart(campaign.seeds, campaign.folder, interrupt, on_case, campaign.scale)
             except Stopped as stopped:
                 status = stopped.reason
     if status == "interrupted":
@@ -166,7 +166,7 @@ def list_results(results: list[PaperResult], store: Store, folder: Path) -> list
             scales[scale.name] = {"runs": campaign.total(), "done": campaign.done()}
         done = sum(each["done"] for each in scales.values())
         if not isinstance(result, MeasuredResult):  # a page without stored runs
-            done = int((folder / f"{result.name}.md").is_file())
+            done = int((folder / f"{result.page_name}.md").is_file())
         rows.append({"name": result.name, "what": result.what, "needs": result.needs, "scales": scales, "done": done})
     return rows
 

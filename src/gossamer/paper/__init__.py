@@ -7,6 +7,7 @@
 | `rates`        | the search for the learning rate of a tuned cell                                  |
 | `store`        | finished runs on disk, and mean and standard deviation of a cell                  |
 | `findings`     | what was run of a result, and how it compares with the paper                      |
+| `time_study`   | seconds to an accuracy on testbeds; `time_page` writes its page                   |
 | `paper_result` | what all results share: page, table, picture                                      |
 | `paper_tables` | Tables 1 to 4; `figures`, `toy_page`, `atlas` and `recommended` have the rest     |
 | `summary_page` | writes all pages                                                                  |
@@ -22,9 +23,10 @@ from gossamer.paper.figures import FIGURES
 from gossamer.paper.paper_result import MeasuredResult, PaperResult
 from gossamer.paper.paper_tables import TABLES
 from gossamer.paper.recommended import RECOMMENDED
+from gossamer.paper.time_page import TIME
 from gossamer.paper.toy_page import TOY
 
-RESULTS: dict[str, PaperResult] = {result.name: result for result in (*TABLES, *FIGURES, TOY, ATLAS, RECOMMENDED)}
+RESULTS: dict[str, PaperResult] = {result.name: result for result in (*TABLES, *FIGURES, TOY, ATLAS, RECOMMENDED, TIME)}
 
 
 def find_results(text: str) -> list[PaperResult]:

@@ -40,7 +40,14 @@ class PaperResult:
         """Return the cells of those protocols that the result has, the paper's first; none without stored runs."""
         return []
 
-    def run_apart(self, seeds: int, folder: Path, stop: Stop, on_case: Callable[[int, int], None]) -> None:
+    @property
+    def page_name(self) -> str:
+        """The name of its page."""
+        return self.name
+
+    def run_apart(
+        self, seeds: int, folder: Path, stop: Stop, on_case: Callable[[int, int], None], scale: Scale
+    ) -> None:
         """Run what has no cells."""
 
     def write(self, sections: Sequence[Section], folder: Path) -> list[Path]:

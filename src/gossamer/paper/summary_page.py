@@ -76,8 +76,9 @@ def _found(sections: Sections) -> list[ResultSection]:
 def _other_pages(folder: Path) -> list[str]:
     """Return links to the pages without stored runs, with what they say in short."""
     names = [name for name, result in RESULTS.items() if not isinstance(result, MeasuredResult)]
-    shorts = {name: RESULTS[name].in_short(folder) for name in names if (folder / f"{name}.md").is_file()}
-    return [f"[{name}]({name}.md)" + (f" ({short})" if short else "") for name, short in shorts.items()]
+    pages = {name: RESULTS[name].page_name for name in names if (folder / f"{RESULTS[name].page_name}.md").is_file()}
+    shorts = {page: RESULTS[name].in_short(folder) for name, page in pages.items()}
+    return [f"[{page}]({page}.md)" + (f" ({short})" if short else "") for page, short in shorts.items()]
 
 
 def _small(folder: Path) -> list[str]:

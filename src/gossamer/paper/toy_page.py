@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gossamer.engine.training import Stop
+from gossamer.paper.cells import Scale
 from gossamer.paper.findings import Section
 from gossamer.paper.make_run import Stopped
 from gossamer.paper.paper_result import PaperResult, markdown_table, wrapped
@@ -34,7 +35,9 @@ HEADINGS = (
 class ToyFunctions(PaperResult):
     """Three agents on Rosenbrock's and Rastrigin's functions: paths, and the bounds of the theory."""
 
-    def run_apart(self, seeds: int, folder: Path, stop: Stop, on_case: Callable[[int, int], None]) -> None:
+    def run_apart(
+        self, seeds: int, folder: Path, stop: Stop, on_case: Callable[[int, int], None], scale: Scale
+    ) -> None:
         """Run the functions and keep the rows, unless there are as many seeds already; raise Stopped when told to."""
         rows = stored_toy(folder)
         if rows and rows[0]["seeds"] >= seeds and rows[0]["steps"] == STEPS:
