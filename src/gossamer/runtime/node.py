@@ -18,7 +18,7 @@ from gossamer.runtime.inbox import InboxMaker, OwnPast
 from gossamer.runtime.payload import PayloadLayout
 from gossamer.runtime.publisher import Publisher
 from gossamer.runtime.received_messages import ReceivedMessages, StepClock
-from gossamer.runtime.transport.base import Transport
+from gossamer.runtime.transport.base import Transport, Wrapper
 from gossamer.runtime.transport.simulated_delays import SimulatedDelays
 from gossamer.seeding import generator
 from gossamer.shapes import Float, Tensor
@@ -208,11 +208,13 @@ class Node:
 
         Do not wait for neighbours that have left: in a short run one may end before this agent hears of it.
         """
-        agent = self.agent
+        agent, transport = self.agent, self.agent.transport
+        while isinstance(transport, Wrapper):  # a fault that hides a message does not hide that its sender is there
+            transport = transport.inner
         until = time.monotonic() + agent.meet
         missing = set(self.senders)
         while missing and time.monotonic() < until:
-            missing = {peer for peer in missing if agent.transport.latest(peer) is None and not agent.has_left(peer)}
+            missing = {peer for peer in missing if transport.latest(peer) is None and not agent.has_left(peer)}
             if missing:
                 time.sleep(POLL)
 
