@@ -131,7 +131,9 @@ def test_ages_are_recorded_in_one_file(command, folder):
     write_script(folder, body)
     outcome = command.well("launch", "--agents", 2, *BOOK, "--record", "ages.csv", "--logs", "none", "script.py")
     assert (folder / "ages.csv").read_text() == "step,from,to,delay\n8,1,0,4\n9,1,0,4\n"
-    assert outcome.out.splitlines()[0] == "2 ages are in ages.csv; gossamer train --delay trace:ages.csv replays them"
+    ages, times = outcome.out.splitlines()[:2]
+    assert ages == "2 ages are in ages.csv; gossamer train --delay trace:ages.csv replays them in steps"
+    assert times.startswith("the times are in ") and times.endswith(" replays them in seconds")
     assert "ages.csv" in command.refused("launch", "--agents", 2, "--record", "ages.csv", "script.py")
 
 

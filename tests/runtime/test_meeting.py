@@ -1,12 +1,14 @@
 """Agents begin together: each waits for its neighbours' first messages, but for nobody who has left."""
 
 import socket
+import threading
 import time
 
 import pytest
 import torch
 
 import gossamer as gm
+from fleet import in_threads
 from gossamer.runtime.agent import Agent
 from gossamer.runtime.book.address_book import serve_book
 from gossamer.runtime.environment import Run
@@ -39,6 +41,18 @@ def first_step(agent):
     begun = time.monotonic()
     node.step(zero, zero, zero, 0.1)
     return time.monotonic() - begun
+
+
+@pytest.mark.parametrize("faults", ["delay:9", "partition:0/1"])
+def test_a_fault_that_hides_messages_does_not_hide_who_is_there(faults):
+    both = threading.Barrier(2)  # neither leaves before the other has begun
+
+    def work(agent):
+        seconds = first_step(agent)
+        both.wait(2 * LONG)
+        return seconds
+
+    assert max(in_threads(gm.network("complete:2"), work, meet=LONG, faults=faults)) < LONG / 2
 
 
 def comes_true(said):

@@ -40,7 +40,10 @@ def launch(
     out_dir: Annotated[
         Path | None, typer.Option("--out", help="Folder for the logs (default: a new one under runs/).")
     ] = None,
-    record: Annotated[Path | None, typer.Option(help="Write the ages of all messages to this .csv file.")] = None,
+    record: Annotated[
+        Path | None,
+        typer.Option(help="Write the ages of all messages to this .csv file, and their times into the folder."),
+    ] = None,
     preload: Annotated[
         bool,
         typer.Option("--preload/--no-preload", help="Import torch once and fork the agents, which starts them sooner."),

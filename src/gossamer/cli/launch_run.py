@@ -31,6 +31,7 @@ from gossamer.runtime.launch.job import LaunchJob, LaunchReport, torchrun_comman
 from gossamer.runtime.launch.launcher import HURRY, Launcher
 from gossamer.runtime.launch.ray_cluster import RayResources, run_on_ray
 from gossamer.runtime.schedulers import LOOPBACK, to_run_id
+from gossamer.runtime.timing_record import merge_timings
 from gossamer.runtime.transport.fault_spec import parse_faults
 from gossamer.state.checkpoint import write_text
 from gossamer.train.processes.launch_status import StatusRecorder, how_it_ended, with_recorder
@@ -75,13 +76,15 @@ def run_launch(
     made.prepare(view.event)
     try:
         report, status = _run(made, view, resources, torchrun=torchrun, preload=preload)
-        rows = 0 if record is None else merge_traces(made.job.folder, record)
+        rows = 0 if record is None else _merge(made.job, record)
     finally:
         made.clean()
     if json:
         print_json(_document(made, report, record))
     elif record is not None:
-        print(f"{rows} ages are in {record}; gossamer train --delay trace:{record} replays them")
+        print(f"{rows} ages are in {record}; gossamer train --delay trace:{record} replays them in steps")
+        folder = made.job.folder
+        print(f"the times are in {folder}; gossamer train --testbed run:{folder} replays them in seconds")
     exit_soon()
     _end(made, report, status, quiet=json)
 
@@ -249,6 +252,12 @@ def _run(
     if isinstance(watcher, StatusRecorder):
         watcher.end(how_it_ended(report))
     return report, interrupt.status
+
+
+def _merge(job: LaunchJob, record: Path) -> int:
+    """Join what the agents have recorded; return how many ages there are."""
+    merge_timings(job.folder, job.run.agents, job.run)
+    return merge_traces(job.folder, record)
 
 
 def _document(made: Launch, report: LaunchReport, record: Path | None) -> dict[str, Any]:

@@ -70,7 +70,10 @@ class ProcessSettings:
     tolerance: int = _of_links("tolerance")
     max_age: int = _of_links("max_age")
     max_restarts: int = option(3, "most restarts of one agent")
-    record: str | None = option(None, "write the ages of all messages to this .csv file, for --delay trace:FILE")
+    record: str | None = option(
+        None,
+        "write the ages of all messages to this .csv file, for --delay trace:FILE; and times, for --testbed run:FOLDER",
+    )
 
     def __post_init__(self) -> None:
         """Check the ranges, before anything is started."""

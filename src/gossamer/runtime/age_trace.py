@@ -29,6 +29,10 @@ class AgeRecord:
         """Flush the file, so that a kill loses little."""
         self._file.flush()
 
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
 
 def merge_traces(folder: Path, target: Path) -> int:
     """Write the rows of all trace-RANK.csv in a folder to one file, by step; return how many there are.

@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from gossamer.runtime.age_trace import AgeRecord
 from gossamer.runtime.book.cluster_discovery import ClusterObserver
 from gossamer.runtime.connect import Connection, connect
 from gossamer.runtime.environment import Run, read_environment
+from gossamer.runtime.timing_record import TimingRecord
 from gossamer.runtime.transport.base import Transport
 from gossamer.shapes import Float, Tensor
 
@@ -31,6 +32,8 @@ class StepResult:
     predict: float | None  # share of the predicting step; None where the rule did not choose
     ages: Mapping[int, int]  # by neighbour
     sent: int  # bytes, to all neighbours
+    computed: int | None = None  # nanoseconds of the iteration, without the waiting; None: unknown
+    arrivals: Mapping[int, tuple[int, int]] = field(default_factory=dict)  # new messages, see TimingRecord
 
 
 class Agent:
@@ -55,7 +58,9 @@ class Agent:
         self._status: dict[str, Any] = {"step": 0, "restarts": run.restarts, "pid": os.getpid(), "done": False}
         self._ages: list[list[int]] = []
         neighbours = self.neighbours
-        self._record = AgeRecord(self.folder, self.rank, neighbours) if run.record and self.folder is not None else None
+        records = self.folder if run.record else None
+        self._record = None if records is None else AgeRecord(records, self.rank, neighbours)
+        self._timing = None if records is None else TimingRecord(records, self.rank)
         self._observer = ClusterObserver(self.network, self.folder) if self.rank == 0 else None
         self._open = True
         self._user: object | None = None  # the optimizer that uses the links
@@ -135,6 +140,8 @@ class Agent:
         self._ages = [*self._ages[1 - WINDOW :], list(done.ages.values())]
         if self._record is not None:
             self._record.add(t - 1, done.ages)
+        if self._timing is not None:
+            self._timing.add(t - 1, done.computed, done.arrivals)
         now = time.monotonic()
         if now - self._posted >= POST_EVERY:
             self._posted = now
@@ -142,8 +149,9 @@ class Agent:
 
     def _tell(self) -> None:
         """Post status and ages; exit if the launcher is gone."""
-        if self._record is not None:
-            self._record.flush()
+        for record in (self._record, self._timing):
+            if record is not None:
+                record.flush()
         book = self._connection.book
         if book is not None:
             seconds, dropped = time.monotonic() - self._begun, dict(self.transport.counts)
@@ -165,8 +173,9 @@ class Agent:
         self._status["done"] = sys.exc_info()[0] is None and getattr(sys, "last_value", None) is None
         if self._before_close is not None:
             self._before_close()
-        if self._record is not None:
-            self._record.flush()
+        for record in (self._record, self._timing):
+            if record is not None:
+                record.close()
         book = self._connection.book
         if book is not None:
             book.post(f"status/{self.rank}", {**self._status, "seconds": time.monotonic() - self._begun})

@@ -62,7 +62,7 @@ class Run(LinkSettings):
     host: str = option("", "host name; agents with the same one share memory (default: from the machine)")
     meet: float = option(20.0, "seconds to wait for the neighbours before the first step")
     folder: str | None = option(None, "folder of the run")
-    record: bool = option(False, "write the age of every message as a trace to replay")
+    record: bool = option(False, "write the ages of messages, and the times of messages and iterations, to replay")
     restarts: int = option(0, "number of restarts of this agent")
     launcher: int = option(0, "process id of the launcher; agents exit when it is gone; 0: none")
     serves_book: bool = False  # no variable: follows from the launcher

@@ -18,7 +18,7 @@ from gossamer.runtime.inbox import InboxMaker, OwnPast
 from gossamer.runtime.payload import PayloadLayout
 from gossamer.runtime.publisher import Publisher
 from gossamer.runtime.received_messages import ReceivedMessages, StepClock
-from gossamer.runtime.transport.base import Transport
+from gossamer.runtime.transport.base import Transport, Wrapper
 from gossamer.runtime.transport.simulated_delays import SimulatedDelays
 from gossamer.seeding import generator
 from gossamer.shapes import Float, Tensor
@@ -57,6 +57,7 @@ class Node:
             torch.tensor(self.senders, dtype=torch.int64, device=x.device),
         )
         self.t, self._met = 0, False
+        self._free: int | None = None  # when the agent last stopped waiting; in nanoseconds, None before the first step
         self.state: dict[str, Tensor] = algorithm.start(x, self.place)
         layout = PayloadLayout(algorithm, segments, x.dtype, plain=plain, compress=agent.run.compress)
         depth = self._depth()
@@ -148,14 +149,17 @@ class Node:
         sent = self.algorithm.send(own)
         vectors = {"x": x, "g": g, "v": v, **sent}
         now = time.monotonic_ns()
+        computed = None if self._free is None else now - self._free
         self._clock.add(t, now)
         self._past.push(t, vectors)
         length = self._publisher.publish(t, now, vectors, self._inbox.heard) if self._sends(t) else 0
+        waits = self._lockstep or not self._met
         if not self._met:
             self._met = True
             self.received.assume(x)
             self._meet()
         self._transport.tick(t)
+        self._free = time.monotonic_ns() if waits else now
         held = self.received.receive(self._transport, self._clock)
         if isinstance(self._transport, SimulatedDelays) and self._lockstep:
             self._inbox.everyone = self._transport.ages  # drawn for all agents from the shared seed
@@ -166,7 +170,8 @@ class Node:
         update = self.algorithm.step(own, inbox, weights, self._noise(t))
         self.state, self.t = dict(update.state), t + 1
         ages = dict(zip(self.senders, held.ages, strict=True))
-        return StepResult(update.x, _share(update), ages, length * len(self.senders))
+        arrivals = self.received.arrivals(held) if self.agent.run.record else {}
+        return StepResult(update.x, _share(update), ages, length * len(self.senders), computed, arrivals)
 
     def _noise(self, t: int) -> Noise | None:
         """Return the numbers that the simulator would draw for this agent and iteration."""
@@ -215,11 +220,13 @@ class Node:
 
         Do not wait for neighbours that have left: in a short run one may end before this agent hears of it.
         """
-        agent = self.agent
+        agent, transport = self.agent, self.agent.transport
+        while isinstance(transport, Wrapper):  # a fault that hides a message does not hide that its sender is there
+            transport = transport.inner
         until = time.monotonic() + agent.meet
         missing = set(self.senders)
         while missing and time.monotonic() < until:
-            missing = {peer for peer in missing if agent.transport.latest(peer) is None and not agent.has_left(peer)}
+            missing = {peer for peer in missing if transport.latest(peer) is None and not agent.has_left(peer)}
             if missing:
                 time.sleep(POLL)
 

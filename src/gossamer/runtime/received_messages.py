@@ -1,6 +1,7 @@
 """The newest message of each neighbour, decoded, and its age."""
 
 import bisect
+import itertools
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ import torch
 
 from gossamer.algorithms.sender_steps import Published, estimate_sender_steps
 from gossamer.network import NOTHING
-from gossamer.runtime.message import Malformed, Stamp
+from gossamer.runtime.message import Malformed
 from gossamer.runtime.payload import PayloadLayout, PayloadReader
 from gossamer.runtime.transport.base import Letter, Transport
 from gossamer.shapes import Float, Tensor
@@ -66,6 +67,7 @@ class _Neighbour:
     taken: int = 0  # when it was taken, on the sender's clock
     sequence: int = -1
     before: Published | None = None  # the message before, of the same incarnation
+    latency: int | None = None  # nanoseconds from the sender's stamp to the arrival; None: unknown
     age: int | None = None  # as the transport reports
     heard: frozenset[int] | None = None  # senders that the neighbour reports as current
     news: float = field(default_factory=time.monotonic)  # when the last message came
@@ -154,7 +156,7 @@ class ReceivedMessages:
                 transport.counts["malformed"] += 1
                 break
             if self._read(transport, known, letter):
-                self._note(known, stamp)
+                self._note(known, letter, transport.offset(peer))
                 break
         return known.order != held
 
@@ -177,8 +179,8 @@ class ReceivedMessages:
         known.order = (-1, -1)  # the rows are mixed: nothing is held until a message was read whole
         return False
 
-    def _note(self, known: _Neighbour, stamp: Stamp) -> None:
-        now = time.monotonic()
+    def _note(self, known: _Neighbour, letter: Letter, offset: int | None) -> None:
+        now, stamp = time.monotonic(), letter.stamp
         if known.order != (-1, -1):
             share = 0.1
             known.interval += share * (now - known.news - known.interval) if known.interval else now - known.news
@@ -186,6 +188,10 @@ class ReceivedMessages:
         known.before = Published(known.sequence, known.taken) if again else None
         known.order, known.sequence, known.heard, known.news = stamp.order, stamp.sequence, stamp.heard, now
         known.taken = stamp.time
+        # The offset of two clocks is off by half a round trip at most, which may make a quick message seem sooner.
+        known.latency = None
+        if offset is not None and letter.arrived is not None:
+            known.latency = max(0, letter.arrived - stamp.time - offset)
 
     def _age(self, transport: Transport, peer: int, known: _Neighbour, clock: StepClock) -> int:
         """Return the age in own iterations; a neighbour without news for its deadline counts as dead."""
@@ -211,6 +217,11 @@ class ReceivedMessages:
         if isinstance(self.deadline, float):
             return self.deadline
         return max(LEAST_DEADLINE, INTERVALS * self._peers[peer].interval)
+
+    def arrivals(self, held: HeldAges) -> dict[int, tuple[int, int]]:
+        """Return the iteration and the nanoseconds on the way of each new message, by sender, where both are known."""
+        new = itertools.compress(self._peers.items(), held.new)
+        return {peer: (known.sequence, known.latency) for peer, known in new if known.latency is not None}
 
     def heard_by(self, peer: int) -> frozenset[int] | None:
         """Return the senders that a neighbour reports as current; None before its first message."""

@@ -131,6 +131,7 @@ def _from_file(path: str) -> dict[str, Any]:
 
 def _make(settings: dict[str, Any], spec: str) -> Testbed:
     machines = _machines(settings)
+    settings = {**machines.settings, **settings}
     fields = _link_fields(settings, machines) | _limits(settings)
     compute = make_compute(machines.agents, settings.get("compute", 1.0), settings.get("slow"), settings.get("update"))
     return Testbed(agents=machines.agents, compute=compute, spec=spec, places=machines.places, **fields)

@@ -1,9 +1,11 @@
 """Testbeds by name: 'lan:8', 'aws:oregon*3,tokyo*2', 'planet:16'."""
 
 import difflib
+import math
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +16,7 @@ from gossamer.errors import UserError, unknown_name
 from gossamer.seeding import generator
 from gossamer.testbed import measurements
 from gossamer.testbed.place_table import Numbers, PlaceTable
+from gossamer.testbed.recorded import read_recorded
 
 TESTBEDS = {
     "lan": "agents in one place: 0.1 ms and 10 Gbit/s: lan:8",
@@ -23,6 +26,7 @@ TESTBEDS = {
     "planet": "nodes all over the world, drawn from 227 with measured latency; 100 Mbit/s: planet:16",
     "phones": "phones, drawn from 19 with measured rates up and down; 50 ms: phones:16",
     "spot": "spot instances in one place that come and go as recorded: spot:16",
+    "run": "agents of a run with --record, each with its iterations and messages as they were: run:FOLDER",
 }
 
 LAN_LATENCY = 1e-4  # 10-gigabit Ethernet within one data centre, assumed: no source measures it
@@ -42,6 +46,7 @@ class Machines:
     places: tuple[str, ...] | None = None
     uplink: tuple[float, ...] | None = None
     schedule: Any = None
+    settings: Mapping[str, Any] = field(default_factory=dict)  # further ones, such as compute
 
 
 def make_machines(kind: str, words: Sequence[str], seed: int) -> Machines:
@@ -54,6 +59,7 @@ def make_machines(kind: str, words: Sequence[str], seed: int) -> Machines:
         "planet": lambda: _planet(_count(kind, words), seed),
         "phones": lambda: _phones(_count(kind, words), seed),
         "spot": lambda: _spot(_count(kind, words)),
+        "run": lambda: _run(words),
     }
     if kind not in makers:
         raise unknown_name("testbed", kind, TESTBEDS)
@@ -80,6 +86,14 @@ def _lan(agents: int) -> Machines:
 
 def _spot(agents: int) -> Machines:
     return Machines(agents, LAN_LATENCY, LAN_RATE, ("spot",) * agents, schedule=measurements.spot_pool("p2"))
+
+
+def _run(words: Sequence[str]) -> Machines:
+    if not words:
+        raise garbled("run")
+    run = read_recorded(Path(",".join(words)))
+    limits = dict(run.limits)
+    return Machines(limits.pop("agents"), run.latency, math.inf, settings={**limits, "compute": run.compute})
 
 
 def _regions(

@@ -12,6 +12,7 @@ from gossamer.testbed.absence import AbsenceSchedule
 from gossamer.testbed.compute_time import ComputeTime, IterationClock
 from gossamer.testbed.link_times import Jitter, LinkTimes, RandomLinkTimes
 from gossamer.testbed.place_table import Numbers, at_links
+from gossamer.testbed.recorded_latency import RecordedLatencies
 from gossamer.testbed.time_unit import LEAST, SECOND, check_seconds
 
 MAX_AGE = 64  # own iterations, as in the runtime
@@ -94,7 +95,8 @@ class Testbed:
         latency = np.rint(at_links(self.latency, links) * SECOND).astype(np.int64)
         uplink = None if self.uplink is None else np.broadcast_to(np.asarray(self.uplink, float), (self.agents,))
         times = LinkTimes(latency, at_links(self.bandwidth, links), uplink)
-        return RandomLinkTimes.of_run(times, seed, self.jitter, at_links(self.loss, links))
+        times = RandomLinkTimes.of_run(times, seed, self.jitter, at_links(self.loss, links))
+        return self.latency.replayed(times, links) if isinstance(self.latency, RecordedLatencies) else times
 
     def check_network(self, num_agents: int) -> None:
         """Raise UserError if a network has another number of agents."""

@@ -20,6 +20,29 @@ def test_a_message_is_seen_when_its_time_has_passed_since_it_was_taken():
     assert [agent.shown_at(ms * MS) for ms in (90, 99, 100, 400)] == [0, 0, 1, 1]
 
 
+def test_a_receiver_that_looks_seldom_sees_a_message_as_soon_as_one_that_looks_often():
+    agent = Agent("delay:50ms")
+    for sequence, ms in enumerate((0, 20, 40)):
+        agent.now = agent.start + ms * MS
+        agent.send(sequence)
+    assert [agent.shown_at(ms * MS) for ms in (45, 75, 95)] == [None, 1, 2]  # message 1 arrived at 70 ms
+
+
+@pytest.mark.parametrize(
+    ("text", "arrived"),
+    [("delay:50ms", 50), ("delay:50ms;delay:2", 75), ("delay:1ms;partition:0/1@0s..0.07s", 75), ("loss:0", 30)],
+)
+def test_a_message_is_said_to_have_arrived_when_it_could_be_seen_first(text, arrived):
+    agent = Agent(text)
+    agent.send(0)
+    agent.wire.letters[0][0].arrived = agent.start + 30 * MS
+    agent.shown_at(45 * MS)
+    agent.faulty.tick(0)
+    agent.now = agent.start + 75 * MS
+    agent.faulty.tick(2)
+    assert agent.faulty.latest(0).arrived == agent.start + arrived * MS
+
+
 @pytest.mark.parametrize(("offset", "seen"), [(-7 * MS, 43), (30 * MS, 80)])
 def test_times_are_told_from_the_sender_s_clock(offset, seen):
     agent = Agent("delay:50ms", offset=offset)
@@ -66,7 +89,6 @@ def test_a_message_that_was_written_over_below_is_shown_as_it_was():
 
 def test_a_message_that_is_written_over_during_the_copy_is_dropped_and_counted():
     agent = Agent("delay:0")
-    agent.send(0)
     agent.send(1, torn=True)
     assert agent.shows() is None and agent.faulty.counts["torn"] == 1
     agent.wire.letters[0][-1] = replace(agent.wire.letters[0][-1], intact=lambda: True)

@@ -6,6 +6,7 @@ simulator in steps; else once for each agent, as in the runtime.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,7 +21,7 @@ from gossamer.engine.timed.inboxes import AtUpdate, Inboxes
 from gossamer.engine.timed.rows import Rows
 from gossamer.engine.timed.saved_state import SnapshotStore, from_tensor, load_events, save_events, to_tensor
 from gossamer.engine.timed.snapshots import PREFIX, Block, OwnPast, Snapshot
-from gossamer.engine.timed.timetable import Heard, Moment, State, Timetable
+from gossamer.engine.timed.timetable import NEVER, Heard, Moment, State, Timetable
 from gossamer.fused import make_recorder, real
 from gossamer.network import Network
 from gossamer.seeding import generator
@@ -142,8 +143,11 @@ class TimedSimulation:
         return to_seconds(self.table.now)
 
     def advance(self, seconds: float) -> list[UpdateReport] | None:
-        """Go to the next moment, unless it is later than this; return what was updated, None if nothing was left."""
-        moment = self.table.next(to_nanoseconds(seconds))
+        """Go to the next moment, unless it is later than this; return what was updated, None if nothing was left.
+
+        `seconds` may be infinite.
+        """
+        moment = self.table.next(NEVER if math.isinf(seconds) else to_nanoseconds(seconds))
         if moment is None:
             return None
         for agent, message in moment.adopted.items():

@@ -73,11 +73,13 @@ class Timeline:
     Attributes:
         times: when each agent made each of its updates, in seconds.
         paths: the states of each agent, [updates + 1, d], the first one before any update.
+        ages: the age of each neighbour's message at each update of each agent, -1 without one.
         network: the network, with the age of messages in steps that the testbed implies as its delay.
     """
 
     times: list[list[float]]
     paths: list[Float[Tensor, "updates_and_start d"]]
+    ages: list[Int[Tensor, "updates neighbours"]]
     network: Network
 
 
@@ -138,8 +140,13 @@ def timeline(
     )
     times: list[list[float]] = [[] for _ in range(network.num_agents)]
     paths = [[simulation.state_of(agent)] for agent in range(network.num_agents)]
+    ages: list[list[list[int]]] = [[] for _ in range(network.num_agents)]
     while (reports := simulation.advance(seconds)) is not None:
-        for agent in (agent for report in reports for agent in report.agents):
-            times[agent].append(simulation.now)
-            paths[agent].append(simulation.state_of(agent))
-    return Timeline(times, [torch.cat(path) for path in paths], network)
+        for report in reports:
+            for agent, heard in zip(report.agents, report.heard, strict=True):
+                times[agent].append(simulation.now)
+                paths[agent].append(simulation.state_of(agent))
+                ages[agent].append(heard.ages)
+    degrees = network.pattern.starts.diff().tolist()
+    tables = [torch.tensor(rows).reshape(-1, degree) for rows, degree in zip(ages, degrees, strict=True)]
+    return Timeline(times, [torch.cat(path) for path in paths], tables, network)

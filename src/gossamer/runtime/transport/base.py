@@ -30,6 +30,7 @@ class Letter:
     stamp: Stamp
     payload: Tensor  # uint8, one dimension, contiguous
     age: int | None = None  # in iterations of the receiver; None: to be computed from the sender's clock
+    arrived: int | None = None  # when it could be read first, in nanoseconds of this agent's clock; None: unknown
     intact: Callable[[], bool] = always
 
 

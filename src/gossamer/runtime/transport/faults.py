@@ -4,7 +4,8 @@ Faults act at the receiver: an agent publishes as usual, and each neighbour drop
 a message depends only on the run's seed, its link and its iteration, so runs can be repeated.
 
 A message that may be shown later, or again after newer ones were lost, cannot stay where its sender will write over it:
-on links with faults every message is copied once, when it is first seen. At most MOST_UNDER_WAY copies of a peer's
+on links with faults every message is copied once, when it is first seen. A receiver that takes more than KEPT of a
+sender's steps for one of its own never sees some. At most MOST_UNDER_WAY copies of a peer's
 messages wait to be seen, besides those that can be seen already. Where more are under way the copies are thinned out
 evenly and counted as "overflow": dropping the oldest, as a full queue would, could leave none to grow old enough.
 
@@ -17,12 +18,12 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
 from gossamer.runtime.message import Stamp, checksum
-from gossamer.runtime.transport.base import KEPT, Letter, Transport, Wrapper
+from gossamer.runtime.transport.base import KEPT, Letter, Transport, Wrapper, always
 from gossamer.runtime.transport.fault_spec import Chance, FaultDelay, Faults, Halt, Partition
 from gossamer.seeding import generator
 
@@ -40,6 +41,14 @@ class _UnderWay:
     @property
     def order(self) -> tuple[int, int]:
         return self.letter.stamp.order
+
+    def shown(self, now: int, *, late: bool) -> Letter:
+        """Return the letter, with the time at which it arrived: now, where it was kept by more than a time."""
+        if late or self.step:
+            self.letter.arrived = now
+        elif self.letter.arrived is not None:
+            self.letter.arrived = max(self.letter.arrived, self.time)
+        return self.letter
 
 
 @dataclass(eq=False)
@@ -125,10 +134,15 @@ class FaultyTransport(Wrapper):
             return
         if sequence is not None:
             self._take(link, self.inner.at(link.peer, sequence), now)
-        self._take(link, self.inner.latest(link.peer), now)
+        newest = self.inner.latest(link.peer)
+        if newest is not None and newest.stamp.order not in link.judged:
+            # Also those before it that a slow receiver has not looked at: they arrive sooner.
+            for earlier in range(max(0, newest.stamp.sequence - KEPT + 1), newest.stamp.sequence):
+                self._take(link, self.inner.at(link.peer, earlier), now)
+        self._take(link, newest, now)
         due = [held for held in link.under_way if held.time <= now and held.step <= (self._step or 0)]
         if due:
-            visible = [*link.visible, *(held.letter for held in due)]
+            visible = [*link.visible, *(held.shown(now, late=bool(link.partitions)) for held in due)]
             link.visible = sorted(visible, key=lambda letter: letter.stamp.order)[-KEPT:]
             # What newer ones have overtaken is of no use to `latest`; `at` may ask for it while it is one of the last.
             oldest = link.visible[0].stamp.order if len(link.visible) == KEPT else (-1, -1)
@@ -148,7 +162,7 @@ class FaultyTransport(Wrapper):
             link.judged.append(letter.stamp.order)
             self.counts["lost"] += 1
             return
-        copied = Letter(letter.stamp, letter.payload.clone(), letter.age)
+        copied = replace(letter, payload=letter.payload.clone(), intact=always)
         if not letter.intact():  # written over meanwhile: there is a newer one to look at
             self.counts["torn"] += 1
             return

@@ -1,9 +1,10 @@
 """A ring of messages in a file that processes map: one writes, the others read in place.
 
-The file is a header and a few slots. A slot holds one message and two counters: `begin` is written before the bytes of
-the message change, `end` after they have, and then the header's `head` names it as the newest. A reader that finds both
-counters to be the message's number, before its copy and after it, has copied that message whole. There is no lock
-and no wait, and a writer that dies half-way leaves a slot whose counters differ, which readers pass over.
+The file is a header and a few slots. A slot holds one message, the time at which it was written, and two counters:
+`begin` is written before the bytes of the message change, `end` after they have, and then the header's `head` names it
+as the newest. A reader that finds both counters to be the message's number, before its copy and after it, has copied
+that message whole. There is no lock and no wait, and a writer that dies half-way leaves a slot whose counters differ,
+which readers pass over.
 
 This relies on counters being moved as one aligned word, and on stores becoming visible in the order in which they were
 made, as they do on x86 (total store order). On a processor that orders less, a torn message could in theory be taken
@@ -17,6 +18,7 @@ import fcntl
 import mmap
 import os
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,14 +36,14 @@ from gossamer.shapes import Tensor
 SLOTS = KEPT + 1  # the last KEPT stay whole while the next one is written
 
 _MAGIC = int.from_bytes(b"gossring", "little")
-_VERSION = 1
+_VERSION = 2
 # The words of a file's header, in order.
 _NAMES = ("magic", "version", "agents", "slots", "length", "pid", "incarnation", "head")
 _WORD = {name: index for index, name in enumerate(_NAMES)}
 _HEAD = _WORD["head"]
 _LINE = 64  # bytes to which slots and payloads are aligned
 _FILE_HEADER = 8 * len(_NAMES)
-_COUNTERS = 16  # bytes of begin and end, in front of a slot's message
+_COUNTERS = 24  # bytes of begin, end and the time, in front of a slot's message
 
 
 def _aligned(size: int) -> int:
@@ -117,6 +119,10 @@ class MessageRing:
         # End first: once it is seen, so is all that was written before it.
         return words[word + 1] == counter == words[word]
 
+    def written(self, counter: int) -> int:
+        """Return when a message had been written, in nanoseconds."""
+        return self._words[self._counters[counter % SLOTS] + 2]
+
     def header(self, counter: int) -> bytes:
         """Return a copy of a message's header."""
         start = self._headers[counter % SLOTS]
@@ -147,7 +153,9 @@ class MessageRing:
 
     def finish(self, counter: int) -> None:
         """Make the message that was written the newest."""
-        self._words[self._counters[counter % SLOTS] + 1] = counter
+        word = self._counters[counter % SLOTS]
+        self._words[word + 2] = time.monotonic_ns()
+        self._words[word + 1] = counter
         self._words[_HEAD] = counter
 
 

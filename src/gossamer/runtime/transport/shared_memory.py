@@ -175,7 +175,8 @@ class SharedMemory(Transport):
             return None
         if stamp.sender != peer or length > ring.shape.length:
             return None
-        return Letter(stamp, ring.payload(counter, length), intact=partial(ring.whole, counter))
+        payload, arrived = ring.payload(counter, length), ring.written(counter)
+        return Letter(stamp, payload, arrived=arrived, intact=partial(ring.whole, counter))
 
     def close(self) -> None:
         """Close all files and remove its own. Letters that were returned stay readable."""

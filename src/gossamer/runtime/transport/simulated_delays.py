@@ -108,7 +108,8 @@ class SimulatedDelays(Wrapper):
         if age == NOTHING:
             return None
         if not self.lockstep:
-            return next((letter for seen, letter in reversed(link.letters) if self._now - seen >= age), None)
+            shown = next((letter for seen, letter in reversed(link.letters) if self._now - seen >= age), None)
+            return shown if shown is None or not age else replace(shown, arrived=time.monotonic_ns())
         wanted = max(self._step - age, 0)
         found = (letter for _, letter in reversed(link.letters) if letter.stamp.sequence == wanted)
         letter = next(found, None)

@@ -137,7 +137,7 @@ class SocketReceiver:
             if isinstance(reply, Echo):
                 self._take_echo(reply, frames, arrived)
             elif len(frames) == 2:
-                self._take_answer(reply, frames[1])
+                self._take_answer(reply, frames[1], arrived)
             else:
                 raise Malformed("an answer without a payload")
         except Malformed:
@@ -162,7 +162,7 @@ class SocketReceiver:
         self._probe_at = time.monotonic() + (OFTEN if self._probes < FIRST_PROBES else SELDOM)
         self.offset.add(echo.sent, echo.arrived, echo.left, arrived)
 
-    def _take_answer(self, answer: Answer, frame: zmq.Frame) -> None:
+    def _take_answer(self, answer: Answer, frame: zmq.Frame, arrived: int) -> None:
         """Keep a message, if it is whole and newer than the last one."""
         if not self._settled < answer.number <= self._number:
             self._counts["stale"] += 1  # it answers no request of this connection, or one that is settled
@@ -179,7 +179,7 @@ class SocketReceiver:
             self._drop("stale", answer.number)
         else:
             self._settled, self._ask_at = answer.number, 0.0
-            self._hold(Letter(stamp, payload))
+            self._hold(Letter(stamp, payload, arrived=arrived))
 
     def _hold(self, letter: Letter) -> None:
         newest = self.letters[-1].stamp.incarnation if self.letters else None

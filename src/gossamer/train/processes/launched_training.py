@@ -25,6 +25,7 @@ from gossamer.runtime.environment import Run
 from gossamer.runtime.launch.job import LaunchJob, LaunchReport, Watcher
 from gossamer.runtime.launch.launcher import Launcher
 from gossamer.runtime.node import check_rule
+from gossamer.runtime.timing_record import merge_timings
 from gossamer.runtime.transport.fault_spec import parse_faults
 from gossamer.shapes import Float, Tensor
 from gossamer.train.processes.launch_status import StatusRecorder, how_it_ended
@@ -87,6 +88,7 @@ def train(
     told.end(how_it_ended(report))  # in case the summary fails
     if how.record is not None:
         merge_traces(folder.path, Path(how.record))
+        merge_timings(folder.path, run.agents, run)
     summary = _summary(made, folder, how, report)
     folder.write_summary(summary)
     told.end(summary["status"])
