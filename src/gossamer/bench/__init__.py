@@ -5,6 +5,7 @@ from gossamer.bench import speed  # noqa: F401 # isort: skip
 from gossamer.bench import scale  # noqa: F401 # isort: skip
 from gossamer.bench import rule_cost  # noqa: F401 # isort: skip
 from gossamer.bench import many_agents  # noqa: F401 # isort: skip
+from gossamer.bench import timed_cases  # noqa: F401 # isort: skip
 from gossamer.bench import runtime_cases  # noqa: F401 # isort: skip
 from gossamer.bench import start_case  # noqa: F401 # isort: skip
 from gossamer.bench.cases import CASES, Request, choose_cases, make_request

@@ -119,6 +119,7 @@ COLUMNS: dict[str, tuple[str, Callable[[Any], str]]] = {
     "build": ("CPU seconds to build", _number),
     "us_agent": ("CPU us by agent and step", _number),
     "us_rest": ("without the gradient", _number),
+    "of_steps": ("% of steps", _number),
     "floor_ms": ("byte floor, ms", _number),
     "over_floor": ("over its floor", lambda value: f"{value:.2f}"),
     "with_gradient": ("iteration over gradient", lambda value: f"{value:.2f}"),

@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 import torch
 
 from gossamer.engine.timed.rows import Rows
-from gossamer.engine.timed.timetable import Timetable
+from gossamer.engine.timed.timetable import State, Timetable
 from gossamer.fused import real
 from gossamer.shapes import Float, Tensor
 
@@ -71,6 +71,7 @@ class GradientsUnderWay:
         self._everyone = range(len(table.iteration))
         self._apart: dict[int, tuple[int, Tensor, float | None]] = {}  # agent -> iteration, gradient, loss
         self._together: tuple[Tensor, Tensor | None] | None = None  # of all agents, at the same iteration
+        self._missing = set(self._everyone)  # agents whose iterations have begun since
 
     def compute(self, agents: Sequence[int], *, together: bool) -> None:
         """Compute what is missing. `together`: all agents end the same iteration now."""
@@ -78,8 +79,10 @@ class GradientsUnderWay:
             self._split()
         if self._together is not None or all(agent in self._apart for agent in agents):
             return
-        wanted = [agent for agent in self._table.computing(agents) if agent not in self._apart]
+        ended, state = set(agents), self._table.state
+        wanted = sorted(agent for agent in self._missing if agent in ended or state[agent] is State.COMPUTING)
         iterations = [self._table.iteration[agent] for agent in wanted]
+        self._missing.difference_update(wanted)
         g, loss = self._source.gradient(self._x.of(wanted), wanted, iterations)
         if together and len(wanted) == len(self._everyone):
             self._together = g, loss
@@ -96,6 +99,10 @@ class GradientsUnderWay:
             known = None if loss is None else float(loss[agent])
             self._apart[agent] = self._table.iteration[agent], g[agent : agent + 1].clone(), known
         self._together = None
+
+    def begin(self, agent: int) -> None:
+        """Note that an agent begins an iteration."""
+        self._missing.add(agent)
 
     def take(self, agent: int) -> tuple[int, Float[Tensor, "1 d"], float | None]:
         """Return an agent's iteration, gradient and loss, and forget them."""
@@ -115,6 +122,7 @@ class GradientsUnderWay:
         if self._together is not None:
             self._split()
         self._apart.pop(agent, None)
+        self._missing.add(agent)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return what is computed: computing it again in other company would round differently."""
@@ -134,3 +142,5 @@ class GradientsUnderWay:
             agent: (k, state[f"g.{agent}"].to(like), loss)
             for (agent, k), loss in zip(state["agents"].tolist(), losses, strict=True)
         }
+        computing = (agent for agent in self._everyone if self._table.state[agent] is not State.WAITING)
+        self._missing = {agent for agent in computing if agent not in self._apart}

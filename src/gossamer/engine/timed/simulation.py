@@ -160,6 +160,7 @@ class TimedSimulation:
         reports = self._update(ready)
         for agent in ready:
             self.table.begin(agent)
+            self.gradients.begin(agent)
         return reports
 
     def go_to(self, seconds: float) -> None:

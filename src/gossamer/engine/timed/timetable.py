@@ -130,10 +130,6 @@ class Timetable:
             if moment.ended or moment.adopted or moment.returned or self._updating:
                 return moment
 
-    def computing(self, ended: Sequence[int]) -> list[int]:
-        """Return the agents whose iterations are under way or end now."""
-        return sorted({*ended, *(agent for agent, state in enumerate(self.state) if state is State.COMPUTING)})
-
     def publish(self, moment: Moment, contents: Mapping[int, Any]) -> list[int]:
         """Publish what the agents that ended now have to say. Return the agents that update now."""
         now, links = moment.time, self.links
