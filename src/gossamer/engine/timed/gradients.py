@@ -5,7 +5,7 @@ A gradient depends only on the state at which its iteration began, so it may be 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -15,6 +15,7 @@ from gossamer.fused import real
 from gossamer.shapes import Float, Tensor
 
 
+@runtime_checkable
 class TimedSource(Protocol):
     """Computes gradients of some agents at once, each at its own iteration; a function of these alone."""
 

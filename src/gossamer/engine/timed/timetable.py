@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gossamer.engine.timed.deliveries import MOST_LOGGED, Deliveries, Message
-from gossamer.network import NOTHING, Network
+from gossamer.network import NOTHING, Network, Rounds
 from gossamer.testbed import Testbed
 from gossamer.testbed.time_unit import SECOND, to_seconds
 
@@ -83,6 +83,7 @@ class Timetable:
         `waits`: updates wait for the messages of the same iteration. `forgets`: old messages are dropped.
         """
         self.bed, self.waits, self._forgets = bed, waits, forgets
+        self.rounds = Rounds.of(network, seed)  # an agent's iterations
         links = network.pattern
         receivers, senders = links.receivers.tolist(), links.senders.tolist()
         self.links = Deliveries(bed.links(links, seed), receivers, senders, sizes, queues=waits)
@@ -143,7 +144,7 @@ class Timetable:
             self.published[agent] = k
             message = Message(k, now, contents[agent])
             for link in self.outward[agent]:
-                if links.up[link] and k % self._periods[link] == 0:
+                if links.up[link] and k % self._periods[link] == 0 and self._uses(link, k):
                     links.publish(link, message, now)
                     if self.state[links.receivers[link]] is State.RETURNING:
                         self._wake_later(links.receivers[link])
@@ -157,12 +158,18 @@ class Timetable:
         ready, self._updating = self._updating, []
         return sorted(ready)
 
+    def _uses(self, link: int, iteration: int) -> bool:
+        """Say whether a link is in use in this iteration of one of its ends."""
+        return self.rounds is None or self.rounds.flags(iteration)[link]
+
     def hear(self, agent: int) -> Heard:
-        """Return what an agent holds now, of each of its neighbours."""
+        """Return what an agent holds now, of each of its neighbours; nothing over links that are not in use."""
         links, now, k = self.links, self.now, self.iteration[agent]
         heard = Heard([], [], [])
         for link in self.inward[agent]:
-            if self.waits:
+            if not self._uses(link, k):
+                new, age = False, NOTHING
+            elif self.waits:
                 new = links.take_numbered(link, k, now)
                 age = 0 if new else NOTHING
             else:
@@ -225,6 +232,8 @@ class Timetable:
     def _is_silent(self, link: int) -> bool:
         silence = self.now - self.links.heard_at[link]
         if isinstance(self.bed.deadline, str):
+            if self.rounds is not None:  # a link that is not in use tells nothing of its sender
+                return False
             usual = self.links.interval[link]
             return usual > 0 and silence > SILENT_INTERVALS * usual
         return silence > self.bed.deadline * SECOND
@@ -269,6 +278,8 @@ class Timetable:
         for link in self.inward[agent]:
             sender = links.senders[link]
             if not links.up[link] or self.state[sender] >= State.DOWN or self.joined[sender] > k:
+                continue
+            if not self._uses(link, k):
                 continue
             if self.published[sender] < k:
                 return None
