@@ -14,7 +14,6 @@ import torch
 from gossamer.errors import UserError, read_number, read_whole, unknown_name
 from gossamer.network import graph
 from gossamer.network.delay import Delay, Fixed, Geometric, Gilbert, PerLink, Uniform
-from gossamer.network.graph_schedule import GraphSchedule
 from gossamer.network.graph_schedule_text import parse_graph_schedule
 from gossamer.network.network import Clusters, Network
 from gossamer.network.trace import Trace
@@ -61,7 +60,7 @@ def network(
     clip_weights: str = "rebuilt",
     reliable_delay: int = 0,
     startup: str = "wait",
-    schedule: str | GraphSchedule | None = None,
+    schedule: Any = None,
 ) -> Network:
     """Make a network from a text as in NETWORKS, or from a networkx graph.
 
