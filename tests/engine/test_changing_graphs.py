@@ -10,9 +10,12 @@ import gossamer as gm
 from changing_graphs import d_asgd_path, pairs_of
 from gossamer.algorithms import algorithm_names
 from gossamer.engine.simulation import Simulation
+from gossamer.engine.timed.inboxes import Inboxes
 from gossamer.engine.timed.simulation import TimedSimulation
 from gossamer.engine.timed.timeline import TimedFunctionSource
+from gossamer.engine.timed.weights_of_rounds import WeightsOfRounds
 from gossamer.engine.trajectory import FunctionSource
+from gossamer.network import Rounds
 from gossamer.network.listed_graphs import ListedGraphs
 from worlds import Smooth, algorithm_from
 
@@ -144,7 +147,10 @@ def test_in_seconds_a_schedule_of_all_links_is_no_schedule(rule, compute):
 
 @pytest.mark.parametrize("rule", [*(name for name in RULES if not gm.algorithm(name).votes), *FURTHER])
 @pytest.mark.parametrize("schedule", ROUNDS)
-def test_equal_speeds_and_whole_delays_go_where_the_steps_go(rule, schedule):
+@pytest.mark.parametrize("lone", [False, True], ids=["stacked", "one by one"])
+def test_equal_speeds_and_whole_delays_go_where_the_steps_go(monkeypatch, rule, schedule, lone):
+    if lone:
+        monkeypatch.setattr(Inboxes, "blocks_by_age", lambda *_: None)
     latency = np.random.default_rng(1).integers(0, 4, (N, N))
     made = algorithm_from(rule)
     net = gm.network(f"complete:{N}", 0 if made.waits else latency.T, schedule=schedule)
@@ -176,6 +182,37 @@ def test_at_other_speeds_an_agent_hears_only_its_partners_of_its_own_iteration(r
     if rule == "d-asgd":
         sent = [sum(i == agent for t in range(done[agent]) for i, _ in pairs_of(net, 0, t)) for agent in range(N)]
         assert run.table.links.sent == [count * 3 * 8 for count in sent]
+
+
+def test_a_link_that_is_seldom_used_is_not_silent():
+    rows = [(t, i, (i + 1) % N) for t in (0, 1, 2, 3, 45) for i in range(N)]
+    net = gm.network("ring:6", 1, schedule=ListedGraphs(tuple(rows)))
+    line = line_of("d-asgd", net, gm.testbed(agents=N, compute=1.0, latency=1.0), 46.0)
+    path = path_of("d-asgd", net, steps=46).numpy().swapaxes(0, 1)
+    for i in range(N):
+        np.testing.assert_allclose(line.paths[i].numpy(), path[i], atol=1e-12)
+    assert np.abs(path[0, -1] - path[0, -2] + LR * SMOOTH.one(0, path[0, -2], 45)).max() > 1e-6  # it has mixed
+
+
+def test_clipping_at_other_speeds_counts_a_neighbours_link_as_it_was_when_used():
+    """Agent 1 is faster. In even iterations it meets agent 0, in odd ones agent 2, of which nothing is ever heard."""
+    net = gm.network("path:3", schedule=ListedGraphs(((0, 0, 1), (1, 1, 2))))
+    bed = gm.testbed(agents=3, compute=[1.0, 0.45, 100.0], tolerance=5)
+    x0 = torch.tensor([[1.0], [0.0], [0.0]], dtype=torch.float64)
+    line = gm.timeline("c-asgd", net, lambda x, agents, k: 0 * x, x0, testbed=bed, seconds=3.1)
+    # At 1.35 s agent 1 takes half of x_0 = 1. At 2.25 s it takes half of the same message, and sends the 0.5 of before.
+    assert line.paths[1][:6, 0].tolist() == [0.0, 0.0, 0.0, 0.5, 0.5, 0.75]
+    # At 3 s agent 0 takes half of that; agent 1 has since been in an odd iteration.
+    assert line.paths[0][:, 0].tolist() == [1.0, 1.0, 1.0, 0.75]
+
+
+def test_an_update_of_all_keeps_what_is_known_of_links_that_it_does_not_use():
+    net = gm.network("path:3", schedule=ListedGraphs(((0, 0, 1), (1, 1, 2))))
+    of_0_and_1 = Rounds(net, 0).used(0).numpy()
+    weights = WeightsOfRounds(net, [], torch.float64, Rounds(net, 0))
+    weights.note_all(0, np.ones(4, dtype=bool))
+    weights.note_all(1, np.zeros(4, dtype=bool))
+    assert (weights.current == of_0_and_1).all()
 
 
 def test_agents_that_wait_wait_for_their_partners_alone():

@@ -135,6 +135,13 @@ def test_an_agent_that_is_down_has_no_link_in_use(tmp_path):
             assert rounds.graph(t).up.tolist() == [True, not 2 <= t < 5, True, True]
 
 
+def test_absences_of_long_ago_can_be_asked_for_again():
+    graph = gm.network("complete:6", schedule="churn:1,1").schedule.begin(gm.network("complete:6").pattern, 0)
+    first = [graph(t).up.tolist() for t in range(20)]
+    graph(3000)
+    assert [graph(t).up.tolist() for t in range(20)] == first and len({tuple(up) for up in first}) > 2
+
+
 def test_joined_schedules_use_what_all_use():
     one, other = (gm.network("complete:6", schedule=s) for s in ("matching", "link-churn:3,3"))
     both = gm.network("complete:6", schedule="matching+link-churn:3,3")
