@@ -17,6 +17,8 @@ from gossamer.engine.timed.weights_of_rounds import WeightsOfRounds
 from gossamer.engine.trajectory import FunctionSource
 from gossamer.network import Rounds
 from gossamer.network.listed_graphs import ListedGraphs
+from gossamer.runtime.node import check_rule
+from gossamer.theory import stability
 from worlds import Smooth, algorithm_from
 
 pytestmark = pytest.mark.filterwarnings("ignore::gossamer.StabilityWarning")
@@ -290,6 +292,25 @@ def test_a_resumed_run_goes_on_bit_for_bit(rule, schedule):
     assert torch.equal(whole.x, second.x)
 
 
+@pytest.mark.parametrize("rule", ["c-asgd", "pc-asgd"])
+def test_a_resumed_run_in_seconds_goes_on_bit_for_bit(rule):
+    net = gm.network(f"complete:{N}", schedule="matching")
+    bed = gm.testbed(agents=N, compute=[1.0, 1.3, 1.0, 0.7, 2.0, 1.0], latency=0.9)
+    x0 = torch.from_numpy(SMOOTH.x0)
+
+    def begin():
+        return TimedSimulation(algorithm_from(rule), net, bed, TimedFunctionSource(gradient_at), x0, lr=lambda k: LR)
+
+    def go_on(run, seconds):
+        while run.advance(seconds) is not None:
+            pass
+        return run
+
+    whole, first, second = go_on(begin(), 20.0), go_on(begin(), 9.3), begin()
+    second.load_state_dict({name: value.clone() for name, value in first.state_dict().items()})
+    assert torch.equal(whole.x, go_on(second, 20.0).x)
+
+
 # ---- what does not go
 
 
@@ -302,3 +323,15 @@ def test_rules_with_running_totals_refuse_a_graph_that_changes(rule):
 def test_absences_in_steps_do_not_go_with_a_testbed():
     with pytest.raises(gm.UserError, match="absences in steps, but a testbed has seconds"):
         line_of("d-asgd", gm.network("ring:6", schedule="churn:5,5"), gm.testbed(agents=N, compute=1.0), 3.0)
+
+
+def test_processes_refuse_a_graph_that_changes():
+    net = gm.network("ring:6", 1, schedule="matching")
+    with pytest.raises(gm.UserError, match="'matching' needs the simulator"):
+        check_rule(gm.algorithm("d-asgd"), net, plain=True)
+
+
+def test_stability_is_of_a_fixed_graph():
+    net = gm.network("ring:6", 1, schedule="matching", clusters="6")
+    with pytest.raises(gm.UserError, match="no fixed update"):
+        stability(gm.algorithm("d-asgd"), net, lr=0.1, curvature=1.0)
