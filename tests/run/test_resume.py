@@ -37,6 +37,13 @@ CASES = {
     "pc-asgd, delay in epochs": {"algorithm": "pc-asgd", "delay": "1", "delay_unit": "epoch"},
     "dm-asgd": {"algorithm": "dm-asgd", "schedule": "cosine", "warmup": 0.5},
     "dm-asgd, trace and loss": {"algorithm": "dm-asgd", "delay": "trace:trace.csv", "loss": 0.2},
+    "pc-asgd, links by round": {"algorithm": "pc-asgd", "delay": "uniform:0,4", "graph_schedule": "edges:edges.csv"},
+    "d-asgd, matching and absences": {
+        "algorithm": "d-asgd",
+        "delay": "3",
+        "momentum": 0.9,
+        "graph_schedule": "matching+away.csv",
+    },
     "dm-asgd, startup full": {"algorithm": "dm-asgd", "startup": "full", "delay": "uniform:2,6"},
 }
 
@@ -46,12 +53,15 @@ STOPS = (0, 3, 5, 16, 17, 35)
 
 @pytest.fixture
 def folder(folder):
-    """The present folder, with a trace and a matrix."""
+    """The present folder, with a trace, a matrix and schedules."""
     rng = np.random.default_rng(0)
     pairs = [(i, k) for i in range(8) for k in range(8) if i != k]
     rows = [f"{step},{i},{k},{rng.integers(0, 7)}" for step in range(0, 20, 4) for i, k in pairs]
     (folder / "trace.csv").write_text("\n".join(["step,from,to,delay", *rows]) + "\n")
     np.savetxt(folder / "matrix.csv", rng.integers(0, 7, (8, 8)), fmt="%d", delimiter=",")
+    used = [f"{t},{i},{k}" for t in range(5) for i, k in pairs if i < k and (i + k + t) % 3]
+    (folder / "edges.csv").write_text("\n".join(["round,from,to", *used]) + "\n")
+    (folder / "away.csv").write_text("time,agent,up\n4,1,0\n15.5,1,1\n18,2-3,0\n")
     return folder
 
 
@@ -143,7 +153,7 @@ def test_the_config_of_a_run_repeats_it(folder, monkeypatch, case):
     monkeypatch.setattr(SlidingDrift, "REBUILD", 6)
     training, run_folder = begin(folder / "first", **CASES[case])
     training.run(run_folder)
-    for name in ("trace.csv", "matrix.csv"):
+    for name in ("trace.csv", "matrix.csv", "edges.csv", "away.csv"):
         (folder / name).unlink()
     elsewhere = folder / "elsewhere"
     elsewhere.mkdir()

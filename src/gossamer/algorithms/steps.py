@@ -22,7 +22,7 @@ def weigh(network: Network, reliable: Bool[Tensor, " e"], late: Bool[Tensor, " e
     own, w = network.mixing_weights
     clip_own, clip_fresh = network.clipping_weights(reliable)
     heard = reliable | late
-    complete = bool(heard.all())  # then the mass is 1 without any rounding
+    complete = bool((heard | ~network.in_use).all())  # then the mass is 1 without any rounding
     return Weights(
         own=own,
         fresh=w.on(reliable),

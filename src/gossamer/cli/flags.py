@@ -25,7 +25,7 @@ ReportFolder = Annotated[
 
 NETWORK_FLAGS = (
     *("network", "clusters", "delay", "delay_unit", "loss", "mixing", "lazy"),
-    *("clip_weights", "reliable_delay", "startup"),
+    *("clip_weights", "reliable_delay", "startup", "graph_schedule"),
 )
 
 

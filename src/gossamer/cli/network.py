@@ -67,12 +67,12 @@ def network(
 
 
 def _list_kinds(json: bool) -> None:
-    from gossamer.network import DELAYS, NETWORKS
+    from gossamer.network import DELAYS, GRAPH_SCHEDULES, NETWORKS
 
     if json:
-        print_json({"networks": NETWORKS, "delays": DELAYS})
+        print_json({"networks": NETWORKS, "delays": DELAYS, "schedules": GRAPH_SCHEDULES})
         return
-    for heading, kinds in (("network", NETWORKS), ("delay", DELAYS)):
+    for heading, kinds in (("network", NETWORKS), ("delay", DELAYS), ("schedule", GRAPH_SCHEDULES)):
         table = Table("name", "meaning and example", title=f"{heading} kinds", title_justify="left")
         for name, text in kinds.items():
             table.add_row(name, text)

@@ -17,7 +17,12 @@ if TYPE_CHECKING:
     from gossamer.run.settings import Settings
     from gossamer.theory.stability import Stability
 
-_USED = {*NETWORK_FLAGS, "algorithm", "lr", "momentum", "nesterov"} - {"delay_unit", "loss", "startup"}
+_USED = {*NETWORK_FLAGS, "algorithm", "lr", "momentum", "nesterov"} - {
+    "delay_unit",
+    "loss",
+    "startup",
+    "graph_schedule",
+}
 
 
 @takes_settings(*(name for name in read_descriptions()["settings"] if name not in _USED))

@@ -61,6 +61,7 @@ class Mailbox:
         self.algorithm, self._defer = algorithm, defer
         self.network = network.without_delay() if algorithm.waits else network
         self.arrivals = _arrivals(algorithm, self.network, seed)
+        self.rounds = self.arrivals.rounds
         self._alias = aliases(plain=plain)
         names, depth = planned_rings(algorithm, network, plain=plain)
         self.rings = {name: Ring(depth, self._like(name, x), self._where(name, history)) for name in names}
@@ -73,12 +74,14 @@ class Mailbox:
         self._x = x
         self._links = network.pattern
         self._ages = torch.full((len(self._links),), NOTHING)  # at the previous step
-        self._seen: tuple[Tensor, Tensor] | None = None  # the ages and the new-message mask that `_held` was made for
+        # The network, the ages and the new-message mask that `_held` was made for.
+        self._seen: tuple[Network, Tensor, Tensor] | None = None
         self._held: _Held | None = None
 
     def _make_drift(self) -> Drift:
         """With few ages, which stay, sums that slide; else prefix sums, whose cost is that of the ages in use."""
-        few = self.network.loss == 0 and self.network.delay.num_values <= SlidingDrift.KEPT
+        steady = self.network.loss == 0 and (self.rounds is None or self.rounds.longest_gap == 0)
+        few = steady and self.network.delay.num_values <= SlidingDrift.KEPT
         return (SlidingDrift if few else PrefixDrift)(self.rings["x"], self._defer)
 
     def _like(self, name: str, x: Float[Tensor, "n d"]) -> Float[Tensor, "n _"]:
@@ -96,7 +99,7 @@ class Mailbox:
             # A CUDA graph overwrites its gradients at the next step. All other tensors are new at each step.
             ring.push(step, vectors[name], lasting=name == "x" or not vectors[name].is_cuda)
         ages = self.arrivals.advance_list(step)
-        held = self._held_at(ages)
+        held = self._held_at(step, ages)
         message = {name: self._defer(self._fresh(step, name, vectors)) for name in self.algorithm.message}
         fresh = self._defer(self._fresh(step, "x", vectors))
         return Inbox(fresh, self._late(step, held), message, message, held.new), held.weights, ages
@@ -106,7 +109,7 @@ class Mailbox:
         return self.rings[name].at(step - delay) if delay and name in self.rings else vectors[name]
 
     def bytes_sent(self, step: int, ages: Int[Tensor, " e"], extra: int) -> Int[Tensor, " n"]:
-        """Return the bytes that each agent sends: to all its neighbours, or only to reliable ones if the rule clips.
+        """Return the bytes that each agent sends over links in use: to all neighbours, or to reliable ones if it clips.
 
         `extra` is the number of further bytes in every message.
         """
@@ -116,6 +119,8 @@ class Mailbox:
             size + extra if step % period == 0 else 0 for size, period in zip(self._bytes, periods, strict=True)
         )
         of_link = torch.where(spared, inside, across)
+        if self.rounds is not None:
+            of_link = of_link * self.rounds.used(step)
         return self._links.column_sums(of_link if algorithm.hears_late else of_link * self._reliable(ages))
 
     def _reliable(self, ages: Int[Tensor, " e"]) -> Bool[Tensor, " e"]:
@@ -150,17 +155,34 @@ class Mailbox:
             groups.append(Late(age, weights, message, own, drift, new))
         return tuple(groups)
 
-    def _held_at(self, ages: Int[Tensor, " e"]) -> "_Held":
+    def network_at(self, step: int) -> Network:
+        """Return the network with the weights of this step."""
+        return self.network if self.rounds is None else self.rounds.network(step)
+
+    def _held_at(self, step: int, ages: Int[Tensor, " e"]) -> "_Held":
         """Return the weights for these ages. With fixed delays they are the same at every step."""
         # Without a newer message an age grows by one per step.
         new = (ages != NOTHING) & ((self._ages == NOTHING) | (ages <= self._ages))
-        self._ages = ages
-        if self._held is None or self._seen is None or not all(map(torch.equal, (ages, new), self._seen)):
-            self._seen, self._held = (ages.clone(), new), self._make_held(ages, new)
+        self._ages = ages if self.rounds is None else self._seen_ages(step, ages)
+        network = self.network_at(step)
+        seen = self._seen
+        if (
+            self._held is None
+            or seen is None
+            or seen[0] is not network
+            or not all(map(torch.equal, (ages, new), seen[1:]))
+        ):
+            self._seen, self._held = (network, ages.clone(), new), self._make_held(network, ages, new)
         return self._held
 
-    def _make_held(self, ages: Int[Tensor, " e"], new: Bool[Tensor, " e"]) -> "_Held":
-        network, reliable = self.network, self._reliable(ages)
+    def _seen_ages(self, step: int, ages: Int[Tensor, " e"]) -> Int[Tensor, " e"]:
+        """Return the ages of the newest messages that the rule has seen: it sees none of a link that is not in use."""
+        assert self.rounds is not None
+        older = torch.where(self._ages == NOTHING, NOTHING, self._ages + 1)
+        return torch.where(self.rounds.used(step) & (ages != NOTHING), ages, older)
+
+    def _make_held(self, network: Network, ages: Int[Tensor, " e"], new: Bool[Tensor, " e"]) -> "_Held":
+        reliable = self._reliable(ages)
         late = (ages > network.reliable_delay) & self.algorithm.hears_late
         weights = weigh(network, reliable, late).to(self._x)
         groups = {}

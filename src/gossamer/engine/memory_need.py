@@ -117,7 +117,7 @@ def _state_bytes(
 
 def _ages_at_once(network: Network) -> int:
     """Return how many ages the late messages of one step can have."""
-    if isinstance(network.delay, Fixed) and not network.loss:
+    if isinstance(network.delay, Fixed) and not network.loss and network.schedule is None:
         return 1
     return max(1, min(network.delay.largest, int(network.late_values.sum())))
 

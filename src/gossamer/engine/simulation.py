@@ -14,7 +14,7 @@ from gossamer.errors import UserError
 from gossamer.fused import make_recorder, real
 from gossamer.network import Network
 from gossamer.seeding import generator
-from gossamer.shapes import Float, Int, Tensor
+from gossamer.shapes import Bool, Float, Int, Tensor
 from gossamer.state.checkpoint import part_of
 from gossamer.state.local import LocalOptimizer
 
@@ -153,6 +153,7 @@ class Simulation:
         self.segments = segments or (x0.shape[1],)
         algorithm.check_local(plain=self.local.plain)
         check_offers(algorithm, source)
+        check_schedule(algorithm, network)
         self.x = x0.clone()
         self.memory: Tensor | None = None
         self.t = 0
@@ -184,7 +185,7 @@ class Simulation:
             t=t,
             segments=self.segments,
             evaluate=AtStep(self.source, t),
-            place=self.place,
+            place=self._place_at(t),
             state={name: self._defer(kept) for name, kept in self.state.items()},
             momentum=self.local.momentum,
             nesterov=self.local.nesterov,
@@ -198,8 +199,32 @@ class Simulation:
         if self.statistics is not None:
             self.statistics.mix(t, inbox, weights)
             extra = self.statistics.bytes_sent
+        up = None if self.mailbox.rounds is None else self.mailbox.rounds.graph(t).up
+        if up is not None and not bool(up.all()):
+            update, memory = self._without_absent(update, memory, up)
         self.x, self.memory, self.state, self.t = update.x, memory, dict(update.state), t + 1
         return StepReport(loss, update.predict, ages, self.mailbox.bytes_sent(t, ages, extra))
+
+    def _place_at(self, t: int) -> Place:
+        """Return the agents' place in the network of this step."""
+        if self.mailbox.rounds is None:
+            return self.place
+        return dataclasses.replace(self.place, network=self.mailbox.network_at(t))
+
+    def _without_absent(
+        self, update: Update, memory: Tensor | None, up: Bool[Tensor, " n"]
+    ) -> tuple[Update, Tensor | None]:
+        """Return the update with what absent agents, and the links that they hear over, had before."""
+        up = up.to(self.x.device)
+
+        def kept(new: Tensor, old: Tensor) -> Tensor:
+            rows = up if len(new) == len(up) else up[self.place.links.receivers]
+            return torch.where(rows.view(-1, *[1] * (new.ndim - 1)), new, old)
+
+        if memory is not None:
+            memory = kept(memory, torch.zeros_like(memory) if self.memory is None else self.memory)
+        state = {name: kept(value, self.state[name]) for name, value in update.state.items()}
+        return Update(kept(update.x, self.x), update.predict, state), memory
 
     def _computed(self, update: Update) -> Update:
         """Compute what the rule has deferred, with what later steps need of the past."""
@@ -239,6 +264,23 @@ class Simulation:
         self.mailbox.load_state_dict(part_of(state, "mailbox."))
         if self.statistics is not None:
             self.statistics.load_state_dict(part_of(state, "statistics."))
+
+
+def check_schedule(algorithm: Algorithm, network: Network) -> None:
+    """Refuse a rule that cannot work on a graph that changes."""
+    schedule = network.schedule
+    if schedule is None:
+        return
+    if algorithm.totals:
+        raise UserError(
+            f"{algorithm.name} sends running totals, which need the same links in every step, but the schedule "
+            f"'{schedule.spec()}' changes them; use another rule, or no schedule"
+        )
+    if schedule.has_absences and algorithm.votes:
+        raise UserError(
+            f"{algorithm.name} with these options needs all agents' votes at every step, but with the schedule "
+            f"'{schedule.spec()}' some are away; use scope=agent"
+        )
 
 
 def check_offers(algorithm: Algorithm, source: Offering) -> None:

@@ -3,10 +3,13 @@
 from gossamer.network.arrivals import NOTHING, Arrivals
 from gossamer.network.delay import Delay, Fixed, Geometric, Gilbert, PerLink, Uniform
 from gossamer.network.discovery import Discovery, broadcast, discover
+from gossamer.network.graph_schedule import GraphSchedule, RoundGraph
+from gossamer.network.graph_schedule_text import GRAPH_SCHEDULES, parse_graph_schedule
 from gossamer.network.link_matrix import LinkMatrix
 from gossamer.network.links import Links
 from gossamer.network.mixing import AssumptionCheck, check_assumption_2
 from gossamer.network.network import Network
+from gossamer.network.rounds import Rounds
 from gossamer.network.scaled_delay import Scaled
 from gossamer.network.spec import DELAYS, NETWORKS, network, parse_delay
 from gossamer.network.spectrum import end_of_spectrum
@@ -14,6 +17,7 @@ from gossamer.network.trace import Trace
 
 __all__ = [
     "DELAYS",
+    "GRAPH_SCHEDULES",
     "NETWORKS",
     "NOTHING",
     "Arrivals",
@@ -23,10 +27,13 @@ __all__ = [
     "Fixed",
     "Geometric",
     "Gilbert",
+    "GraphSchedule",
     "LinkMatrix",
     "Links",
     "Network",
     "PerLink",
+    "RoundGraph",
+    "Rounds",
     "Scaled",
     "Trace",
     "Uniform",
@@ -36,4 +43,5 @@ __all__ = [
     "end_of_spectrum",
     "network",
     "parse_delay",
+    "parse_graph_schedule",
 ]

@@ -6,6 +6,8 @@ may be older than a message that i already holds. Agent i keeps the newest:
     newest_ik(t) = max(newest_ik(t - 1), t - d_ik(t)),    age_ik(t) = t - newest_ik(t)
 
 So an age grows by at most one per step. For independent delays P(age > a) = prod_{j=0..a} P(d > j).
+
+With a schedule of the graph nothing is sent at a step over a link that is not in use at it, and nothing is held of it.
 """
 
 from collections.abc import Mapping
@@ -15,6 +17,7 @@ import torch
 from gossamer.errors import UserError
 from gossamer.network.delay import draws_listed, steps_until_negligible
 from gossamer.network.network import Network
+from gossamer.network.rounds import Rounds
 from gossamer.seeding import generator
 from gossamer.shapes import Bool, Float, Int, Tensor
 
@@ -51,6 +54,7 @@ class Arrivals:
         self._forget = forget
         self._longest = period
         self._links = network.pattern
+        self.rounds = Rounds.of(network, seed)
         self._period = torch.where(network.spared_values, period if period_inside is None else period_inside, period)
         self._state = network.delay.start_list(self._links, generator(seed, f"{purpose}-start"))
         first = 0 if network.startup == "min" else _NEVER
@@ -61,8 +65,9 @@ class Arrivals:
     def largest_age(self) -> int:
         """The largest age that `advance` returns: the number of past messages that senders must keep."""
         losses = steps_until_negligible(self.network.loss) if self.network.loss > 0 else 0
-        largest = self.network.delay.largest + losses * self._longest
-        return max(largest, self.network.reliable_delay) + self._longest - 1
+        largest = max(self.network.delay.largest + losses * self._longest, self.network.reliable_delay)
+        gap = self.rounds.longest_gap * self._longest if self.rounds is not None and largest + self._longest > 1 else 0
+        return largest + gap + self._longest - 1
 
     def advance(self, step: int) -> Int[Tensor, "n n"]:
         """Return the ages at this step as a matrix, NOTHING where there is no link; see `advance_list`."""
@@ -79,13 +84,19 @@ class Arrivals:
         at_once = kept & ((self._period == 1) | (sent < 0))  # messages from before step 0 are drawn as they arrive
         if network.startup != "full":
             at_once = at_once & (sent >= 0)
+        if self.rounds is not None:
+            at_once = at_once & self.rounds.used_when(sent)
         self._newest = torch.maximum(self._newest, torch.where(at_once, sent - sent % self._period, _NEVER))
         if self._longest > 1:
             self._move(step, delays, kept)
+        deaf = None if self.rounds is None else self.rounds.graph(step).deaf
+        if deaf is not None:
+            self._newest = torch.where(deaf, _NEVER, self._newest)
         ages = step - self._newest
         if not self._forget:
             ages = torch.where(self._newest > _NEVER, ages.clamp(max=self.largest_age), ages)
-        return torch.where(ages <= self.largest_age, ages, NOTHING)
+        held = ages <= self.largest_age
+        return torch.where(held if self.rounds is None else held & self.rounds.used(step), ages, NOTHING)
 
     def _draw(self, step: int) -> tuple[Int[Tensor, " e"], Bool[Tensor, " e"]]:
         """Return the delays, and which messages are not lost."""
@@ -108,6 +119,8 @@ class Arrivals:
     def _move(self, step: int, delays: Int[Tensor, " e"], kept: Bool[Tensor, " e"]) -> None:
         """Send the periodic messages, and receive those that arrive at this step."""
         sending = kept & (self._period > 1) & (step % self._period == 0)
+        if self.rounds is not None:
+            sending = sending & self.rounds.used(step)
         self._under_way[step] = torch.where(sending, step + delays, _LATER_THAN_ALL)
         for sent, arrival in self._under_way.items():
             self._newest = torch.maximum(self._newest, torch.where(arrival <= step, sent, _NEVER))

@@ -92,7 +92,7 @@ def discover_on(
 
 
 def broadcast(network: Network, seed: int, steps: int | None = None) -> Discovery:
-    """Let every agent send at every step, observe the ages, and discover the clusters.
+    """Let every agent send over all its links at every step, observe the ages, and discover the clusters.
 
     The first `largest_age` steps are dropped: some first messages are still under way.
 
@@ -101,7 +101,7 @@ def broadcast(network: Network, seed: int, steps: int | None = None) -> Discover
         seed: the random seed of the delays.
         steps: the number of steps to observe; None means twice the largest age plus 50.
     """
-    arrivals = Arrivals(network, seed, purpose="broadcast")
+    arrivals = Arrivals(network.changed(schedule=None), seed, purpose="broadcast")
     if steps is None:
         steps = 2 * arrivals.largest_age + 50
     if steps <= arrivals.largest_age:

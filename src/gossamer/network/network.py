@@ -1,5 +1,6 @@
 """The network: links, mixing weights, delays."""
 
+import copy
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -10,6 +11,7 @@ import torch
 from gossamer.errors import UserError, unknown_name
 from gossamer.network.delay import Delay, Fixed, PerLink, check_delay
 from gossamer.network.graph import check_connected
+from gossamer.network.graph_schedule import GraphSchedule
 from gossamer.network.link_matrix import LinkMatrix
 from gossamer.network.links import Links
 from gossamer.network.mixing import KINDS, check_assumption_2, mixing_weights, renormalised
@@ -28,6 +30,7 @@ else:
 CLIP_WEIGHTS = ("rebuilt", "renormalised")
 MOST_LOSS = 0.99  # messages are kept for the longest likely run of losses, which has no bound at 1
 STARTUPS = ("wait", "min", "full")
+_MATRICES = ("W", "W_clip", "W_late")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,6 +52,8 @@ class Network:
         spec: the text that the network was made from.
         clusters_given: False if the clusters were discovered.
         spared_links: the links without delay and loss, a mask or one bool a link; None means those inside the clusters.
+        schedule: which links are in use in which round; None means all, always.
+        used: the links in use, of the network of one round (`using`); None means all.
         pattern: the links as lists.
     """
 
@@ -64,6 +69,8 @@ class Network:
     spec: str = "custom"
     clusters_given: bool = True
     spared_links: Bool[Tensor, "..."] | None = None
+    schedule: GraphSchedule | None = None
+    used: Bool[Tensor, " e"] | None = None
     pattern: Links = field(init=False)
 
     def __post_init__(self) -> None:
@@ -82,6 +89,8 @@ class Network:
         _check_name("clip_weights", self.clip_weights, CLIP_WEIGHTS)
         _check_name("startup", self.startup, STARTUPS)
         self.delay.check_list(pattern)
+        if self.schedule is not None:
+            self.schedule.check(pattern)
 
     if not TYPE_CHECKING:  # for mypy it would have every attribute
 
@@ -103,7 +112,12 @@ class Network:
     @cached_property
     def degree(self) -> Int[Tensor, "n"]:
         """The number of neighbours of each agent, itself not counted."""
-        return self.pattern.starts.diff()
+        return self.pattern.starts.diff() if self.used is None else self.pattern.row_sums(self.used)
+
+    @cached_property
+    def in_use(self) -> Bool[Tensor, " e"]:
+        """The links in use: all, but for the network of one round."""
+        return torch.ones(len(self.pattern), dtype=torch.bool) if self.used is None else self.used
 
     @cached_property
     def cluster_of(self) -> Int[Tensor, "n"]:
@@ -128,14 +142,13 @@ class Network:
     @cached_property
     def late_values(self) -> Bool[Tensor, " e"]:
         """The links that can be late: those that the delay model covers, except inside clusters."""
-        late = self.delay.late_list(self.pattern)
+        late = self.delay.late_list(self.pattern) & self.in_use
         return late if self.delay.covers_every_link else late & ~self.spared_values
 
     @cached_property
     def mixing_weights(self) -> tuple[Float[Tensor, " n"], LinkMatrix]:
         """The diagonal of W, and its weights of the links."""
-        everywhere = torch.ones(len(self.pattern), dtype=torch.bool)
-        return mixing_weights(self.pattern, everywhere, self.mixing, self.lazy)
+        return mixing_weights(self.pattern, self.in_use, self.mixing, self.lazy)
 
     @property
     def own_weights(self) -> Float[Tensor, " n"]:
@@ -215,6 +228,14 @@ class Network:
         """Return the network with other values of some attributes; the lists of links are kept."""
         return replace(self, **{"links": self.pattern, **changes})
 
+    def using(self, used: Bool[Tensor, " e"]) -> "Network":
+        """Return the network of a round in which only these links, which go both ways, are in use."""
+        made = copy.copy(self)  # without the checks: the links in use need not be connected
+        for name in ("in_use", "degree", "late_values", "mixing_weights", "late_radius", "late_links", *_MATRICES):
+            made.__dict__.pop(name, None)
+        object.__setattr__(made, "used", used)
+        return made
+
     def with_clusters(self, clusters: Clusters) -> "Network":
         """Return the same network with discovered clusters; its delays stay the same."""
         return self.changed(clusters=clusters, clusters_given=False, spared_links=self.spared_values)
@@ -246,6 +267,7 @@ class Network:
             "loss": self.loss,
             "mixing": self.mixing,
             "lazy": self.lazy,
+            **({} if self.schedule is None else {"schedule": self.schedule.spec()}),
             "e2": whole.e2,
             "e2_clip": clip.e2,
             "spectral_gap": whole.spectral_gap,
@@ -262,7 +284,8 @@ class Network:
         clusters = "none" if self.clusters is None else "+".join(str(len(members)) for members in self.clusters)
         return (
             f"Network({self.spec}: {self.num_agents} agents, {self.num_links} links, clusters {clusters}, "
-            f"delay {self.delay.spec()}, loss {self.loss:g}, {'lazy ' if self.lazy else ''}{self.mixing})"
+            f"delay {self.delay.spec()}, loss {self.loss:g}, {'lazy ' if self.lazy else ''}{self.mixing}"
+            + (")" if self.schedule is None else f", schedule {self.schedule.spec()})")
         )
 
 

@@ -14,6 +14,7 @@ import torch
 from gossamer.errors import UserError, read_number, read_whole, unknown_name
 from gossamer.network import graph
 from gossamer.network.delay import Delay, Fixed, Geometric, Gilbert, PerLink, Uniform
+from gossamer.network.graph_schedule_text import parse_graph_schedule
 from gossamer.network.network import Clusters, Network
 from gossamer.network.trace import Trace
 
@@ -59,6 +60,7 @@ def network(
     clip_weights: str = "rebuilt",
     reliable_delay: int = 0,
     startup: str = "wait",
+    schedule: Any = None,
 ) -> Network:
     """Make a network from a text as in NETWORKS, or from a networkx graph.
 
@@ -73,6 +75,7 @@ def network(
         reliable_delay: the delay in steps inside clusters.
         startup: what a late neighbour counts as until its first message arrives: "wait" (nothing), "min" (its message
             of step 0, at age t), "full" (its message of step 0, at the full delay).
+        schedule: which links are in use in which round: a text as in GRAPH_SCHEDULES, or None for all, always.
     """
     made, own_clusters, own_delay = _from_text(spec) if isinstance(spec, str) else (graph.from_networkx(spec), None, 0)
     pattern: Any = graph.links_of(made)  # as lists, where Network also takes a mask
@@ -87,6 +90,7 @@ def network(
         reliable_delay=reliable_delay,
         startup=startup,
         spec=spec if isinstance(spec, str) else "custom",
+        schedule=parse_graph_schedule(schedule),
     )
     _warn_of_parted_clusters(result)
     return result

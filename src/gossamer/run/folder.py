@@ -108,7 +108,7 @@ class RunFolder:
 
 
 def _self_contained(path: Path, settings: Settings, network: Network) -> Settings:
-    """Copy graphs, delay matrices and traces into the folder, so that the run needs no other files."""
+    """Copy graphs, delay matrices, traces and schedules into the folder, so that the run needs no other files."""
     changes: dict[str, Any] = {}
     delay = network.delay.base if isinstance(network.delay, Scaled) else network.delay
     if network.spec == "custom" or network.spec.startswith("file:") or isinstance(delay, PerLink):
@@ -120,6 +120,8 @@ def _self_contained(path: Path, settings: Settings, network: Network) -> Setting
     elif isinstance(delay, Trace):
         write_text(path / "trace.csv", delay.to_csv())
         changes |= {"delay": "trace:trace.csv"}
+    if network.schedule is not None:
+        changes |= {"graph_schedule": network.schedule.copied_to(path)}
     if settings.plugin is not None:
         changes |= {"plugin": ",".join(_copied(path, plugin) for plugin in split_plugins(settings.plugin))}
     return dataclasses.replace(settings, **changes)

@@ -128,7 +128,13 @@ def batches_of(settings: Settings, task: Task, shards: list[Tensor], purpose: st
 def make_network(settings: Settings) -> Network:
     """Make the network from the settings."""
     shared = {name: getattr(settings, name) for name in NETWORK_SETTINGS}
-    return network_of(settings.network, settings.delay_or_default, clusters=settings.clusters, **shared)
+    return network_of(
+        settings.network,
+        settings.delay_or_default,
+        clusters=settings.clusters,
+        schedule=settings.graph_schedule,
+        **shared,
+    )
 
 
 def complete_settings(
@@ -145,6 +151,7 @@ def complete_settings(
         network=network.spec,
         clusters=_clusters_text(network),
         delay=network.delay.spec() if testbed is None else None,
+        graph_schedule=None if network.schedule is None else network.schedule.spec(),
         algorithm=algorithm.name,
         options={field.name: getattr(algorithm, field.name) for field in dataclasses.fields(algorithm)},
         **{name: getattr(network, name) for name in NETWORK_SETTINGS},

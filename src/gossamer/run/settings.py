@@ -29,14 +29,14 @@ _EVALUATION = ("eval_every", "eval_examples", "checkpoint_every", "eval_seconds"
 _SEARCHED = ("algorithm", "options", "lr", "seed", "history", *_EVALUATION, *_MACHINE, *_NOTED)
 # The settings that may differ between two runs that count as the same. `Settings.identity` says why.
 IGNORED: dict[Purpose, tuple[str, ...]] = {
-    "checkpoint": ("network", "clusters", "delay", *_NOTED),
+    "checkpoint": ("network", "clusters", "delay", "graph_schedule", *_NOTED),
     "rate": ("validation", *_SEARCHED),
     "trials": _SEARCHED,
     "experiment": ("options", "seed", *_EVALUATION, *_MACHINE, *_NOTED),
     "seeds": ("seed", "execution", "data_dir"),
 }
 # Settings that came later: at their defaults they are no part of any identity, so that stored runs keep theirs.
-_LATER = ("testbed", "step_seconds", "seconds", "eval_seconds", "target")
+_LATER = ("testbed", "step_seconds", "seconds", "eval_seconds", "target", "graph_schedule")
 _FORMER_CHECKPOINT_EVERY = 10  # the default of stored runs, which differ from new ones in nothing else
 # Part of an experiment's identity even at their defaults.
 _SUBJECT = (
@@ -71,6 +71,11 @@ class Settings:
         "what a late neighbour counts as before its first message arrives: nothing (wait), its step-0 message at age t "
         "(min) or at age tau (full)",
         choices=("wait", "min", "full"),
+    )
+    graph_schedule: str | None = option(
+        None,
+        "links in use in each step: one-peer, matching, regular:4 or edges:FILE; absences in steps: churn:600,60, "
+        "link-churn:600,60 or FILE.csv; several joined by +",
     )
     algorithm: str = option("pc-asgd", "update rule; `gossamer algorithms` lists all")
     lr: float = option(0.1, "learning rate")
@@ -198,8 +203,8 @@ class Settings:
 
         | purpose      | the question                              | ignored                                         |
         |--------------|-------------------------------------------|-------------------------------------------------|
-        | `checkpoint` | may this run continue from that file?     | network, clusters, delay: a run folder stores   |
-        |              |                                           | copies of their files under other names         |
+        | `checkpoint` | may this run continue from that file?     | network, clusters, delay, graph_schedule: a run |
+        |              |                                           | folder copies their files under other names     |
         | `rate`       | does this learning rate apply?            | the algorithm and its options, which are the    |
         |              |                                           | key of the rate; lr, which is searched; seed,   |
         |              |                                           | validation, machine, evaluation, history        |
@@ -356,6 +361,8 @@ def read_settings(path: Path) -> dict[str, Any]:
     for name in ("network", "delay"):
         if isinstance(values.get(name), str):
             values[name] = _beside(path, values[name])
+    if isinstance(values.get("graph_schedule"), str):
+        values["graph_schedule"] = "+".join(_beside(path, part) for part in values["graph_schedule"].split("+"))
     if isinstance(values.get("plugin"), str):
         values["plugin"] = ",".join(_plugin_beside(path, plugin) for plugin in split_plugins(values["plugin"]))
     options = values.pop("options", {})
@@ -363,11 +370,13 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 
 def _beside(path: Path, text: str) -> str:
-    """Find the file of 'file:', 'trace:' or 'matrix:': beside the TOML file first, then in the current folder."""
+    """Find the file of 'file:FILE' or the like: beside the TOML file first, then in the current folder."""
     kind, _, rest = text.partition(":")
     found = path.parent / rest
-    if kind in ("file", "trace", "matrix") and found.exists():
+    if kind in ("file", "trace", "matrix", "edges", "list") and found.exists():
         return f"{kind}:{found}"
+    if text.endswith(".csv") and not rest and (path.parent / text).exists():  # a schedule
+        return str(path.parent / text)
     return text
 
 

@@ -56,6 +56,11 @@ def network_on(
 ) -> Network:
     """Return the network with the delay that the testbed implies for this rule's messages of `size` parameters."""
     bed.check_network(network.num_agents)
+    if network.schedule is not None and network.schedule.has_absences:
+        raise UserError(
+            f"schedule '{network.schedule.spec()}' has absences in steps, but a testbed has seconds; give the testbed "
+            "a schedule of its own"
+        )
     if algorithm.votes:
         raise UserError(
             f"{algorithm.name} with these options needs all agents' votes at every step, but agents on a testbed have "

@@ -257,6 +257,11 @@ def check_rule(algorithm: Algorithm, network: Network, *, plain: bool) -> None:
     """Refuse rules that one agent cannot run alone."""
     algorithm.check_local(plain=plain)
     algorithm.check(network)
+    if network.schedule is not None:
+        raise UserError(
+            f"schedule '{network.schedule.spec()}' needs the simulator: processes have no common rounds; "
+            "leave it out, or train in the simulator"
+        )
     if algorithm.votes:
         raise UserError(
             f"{algorithm.name} with these options needs all agents' votes at every step, which only the simulator has; "

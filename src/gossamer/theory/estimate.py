@@ -81,6 +81,10 @@ def estimate_constants(
         probes: steps of a path at which to estimate.
         thetas: the smallest and the largest theta that the run used, if recorded.
     """
+    if network.schedule is not None:
+        raise UserError(
+            f"schedule '{network.schedule.spec()}' changes the graph, but bounds are for a fixed one; leave it out"
+        )
     windows = windows_of(path, tau, probes) if isinstance(path, torch.Tensor) else list(path)
     if not all(bool(window.isfinite().all()) for window in windows):
         raise UserError("the run has diverged, so no constant bounds its gradients; use a smaller learning rate")

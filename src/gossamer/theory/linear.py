@@ -118,6 +118,10 @@ class _Probe:
         if theta is not None and theta[0] != theta[1] and not self._theta_by_age:
             low, high = theta
             raise _refused(algorithm, f"has theta between {low:g} and {high:g}; analyse --theta {low:g} and {high:g}")
+        if network.schedule is not None:
+            raise UserError(
+                f"schedule '{network.schedule.spec()}' changes the graph, so there is no fixed update; leave it out"
+            )
         if not isinstance(network.delay, Fixed | PerLink) or network.loss:
             raise UserError(
                 f"delay {network.delay.spec()} with loss {network.loss:g} differs from message to message, so there is "

@@ -141,7 +141,7 @@ def _half_difference(
 @functools.lru_cache(maxsize=8)
 def _pairs(network: Network, late: bool) -> list[tuple[int, int]]:
     instant, links = _instant(network), network.pattern
-    once = links.part((~instant if late else instant) & (links.receivers < links.senders))
+    once = links.part((~instant if late else instant) & network.in_use & (links.receivers < links.senders))
     return list(zip(once.receivers.tolist(), once.senders.tolist(), strict=True))
 
 

@@ -74,7 +74,7 @@ def coefficients(network: Network) -> LinkMatrix:
     """
     links, degree = network.pattern, network.degree
     c = torch.zeros(len(links), dtype=torch.float64)
-    left = torch.ones(len(links), dtype=torch.bool)
+    left = network.in_use
     for turn in sorted(set(degree.tolist()), reverse=True):
         offers = (1 - links.row_sums(c)) / (1 + links.row_sums(left))
         now = left & ((degree[links.receivers] == turn) | (degree[links.senders] == turn))

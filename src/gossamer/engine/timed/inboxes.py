@@ -12,7 +12,8 @@ from gossamer.algorithms.steps import weigh
 from gossamer.engine.timed.lone_weights import LoneWeights
 from gossamer.engine.timed.snapshots import PREFIX, Block, OwnPast, Snapshot
 from gossamer.engine.timed.timetable import Heard
-from gossamer.network import LinkMatrix, Network
+from gossamer.engine.timed.weights_of_rounds import WeightsOfRounds
+from gossamer.network import LinkMatrix, Network, Rounds
 from gossamer.shapes import Float, Int, Tensor
 
 
@@ -41,32 +42,48 @@ class Inboxes:
     """Makes inboxes from what agents hold."""
 
     def __init__(
-        self, algorithm: Algorithm, network: Network, places: Sequence[Place], like: Tensor, tolerance: int, plain: bool
+        self,
+        algorithm: Algorithm,
+        network: Network,
+        places: Sequence[Place],
+        like: Tensor,
+        tolerance: int,
+        plain: bool,
+        rounds: Rounds | None = None,
     ) -> None:
         self.algorithm, self.network, self.places = algorithm, network, places
         self._tolerance, self._like = tolerance, like
         self._alias = aliases(plain=plain)
         self._pattern = network.pattern.to(like.device)
+        self._rounds = rounds
         self.lone = LoneWeights(network, places, like.dtype)
-        self._w = [network.link_weights.values[s:e] for s, e in pairwise(network.pattern.starts.tolist())]
-        self._all_ages: Tensor | None = None  # of an update of all agents, which `lone` has not been told of
-        self._seen: tuple[Tensor, Tensor] | None = None
+        if rounds is not None:
+            self.lone = WeightsOfRounds(network, places, like.dtype, rounds)
+        self._mine = [slice(s, e) for s, e in pairwise(network.pattern.starts.tolist())]
+        self._all: tuple[int, Tensor] | None = None  # iteration and ages of an update that `lone` was not told of
+        self._seen: tuple[Network, Tensor, Tensor] | None = None
         self._held: tuple[Weights, dict[int, tuple[LinkMatrix, LinkMatrix]], LinkMatrix] | None = None
 
     def _name(self, name: str) -> str:
         return self._alias.get(name, name)
 
-    def note_current(self, agent: int, heard: Heard) -> None:
+    def network_at(self, iteration: int) -> Network:
+        """Return the network with the weights of an iteration."""
+        return self.network if self._rounds is None else self._rounds.network(iteration)
+
+    def note_current(self, agent: int, iteration: int, heard: Heard) -> None:
         """Note which links of an agent are current; before the inboxes of those who update at the same time."""
-        if self._all_ages is not None:
-            self.lone.set_everything(self._is_reliable(self._all_ages).numpy())
-            self._all_ages = None
-        self.lone.set_current(agent, [0 <= age <= self._tolerance for age in heard.ages])
+        self._tell_of_all()
+        self.lone.note(agent, iteration, [0 <= age <= self._tolerance for age in heard.ages])
+
+    def _tell_of_all(self) -> None:
+        if self._all is not None:
+            self.lone.note_all(self._all[0], self._is_reliable(self._all[1]).numpy())
+            self._all = None
 
     def current_links(self) -> Tensor:
         """Return which links were current at their receivers' newest updates."""
-        if self._all_ages is not None:
-            return self._is_reliable(self._all_ages)
+        self._tell_of_all()
         return torch.from_numpy(self.lone.current.copy())
 
     # ---- one agent
@@ -82,6 +99,7 @@ class Inboxes:
         keeps = self.algorithm.past is not Past.NONE
         equal = heard.sender_steps == ages
         steps = None if equal else self._matrix(agent, torch.tensor(heard.sender_steps).to(self._like))
+        w = self.network_at(iteration).link_weights.values[self._mine[agent]]
         groups = []
         for age in sorted({age for age, is_late in zip(ages, late, strict=True) if is_late}):
             member = torch.tensor([is_late and other == age for other, is_late in zip(ages, late, strict=True)])
@@ -89,7 +107,7 @@ class Inboxes:
             groups.append(
                 Late(
                     age,
-                    self._matrix(agent, (self._w[agent] * member).to(self._like)),
+                    self._matrix(agent, (w * member).to(self._like)),
                     message,
                     {} if then is None else {name: then.part(self._name(name)) for name in (*names, "x")},
                     drift(turn, then, age) if then is not None and self.algorithm.past is Past.WINDOW else None,
@@ -102,7 +120,7 @@ class Inboxes:
         own = {name: own_parts[self._name(name)] for name in names}
         new = self._matrix(agent, torch.tensor(reliable) & torch.tensor(heard.new))
         inbox = Inbox(fresh, tuple(groups), message, own, new)
-        return AtUpdate(inbox, self.lone.of(agent, reliable, late), torch.tensor(ages))
+        return AtUpdate(inbox, self.lone.of(agent, iteration, reliable, late), torch.tensor(ages))
 
     def _matrix(self, agent: int, values: Tensor) -> LinkMatrix:
         return LinkMatrix(self.places[agent].links, values.to(self._like.device))
@@ -132,7 +150,12 @@ class Inboxes:
         return found if all(its is current[0] for its in current) else None
 
     def of_all(
-        self, block: Block, blocks: Mapping[int, Block], heard: Sequence[Heard], defer: Callable[[Tensor], Tensor]
+        self,
+        iteration: int,
+        block: Block,
+        blocks: Mapping[int, Block],
+        heard: Sequence[Heard],
+        defer: Callable[[Tensor], Tensor],
     ) -> AtUpdate:
         """Return the inbox of all agents, in the form of the simulator in steps.
 
@@ -140,8 +163,10 @@ class Inboxes:
         """
         ages = torch.tensor([age for each in heard for age in each.ages], dtype=torch.int64)
         new = torch.tensor([flag for each in heard for flag in each.new], dtype=torch.bool)
-        weights, groups, new_fresh = self._held_at(ages, new)
-        self._all_ages = ages
+        weights, groups, new_fresh = self._held_at(self.network_at(iteration), ages, new)
+        if self._rounds is not None:
+            self._tell_of_all()
+        self._all = iteration, ages
         fresh = next((its for age, its in blocks.items() if age <= self._tolerance), block)
         message, steps = self._parts(fresh, defer), self._steps_of_all(heard)
         keeps, window = self.algorithm.past is not Past.NONE, self.algorithm.past is Past.WINDOW
@@ -168,19 +193,20 @@ class Inboxes:
         return {name: defer(block.parts[self._name(name)]) for name in self.algorithm.message}
 
     def _held_at(
-        self, ages: Tensor, new: Tensor
+        self, network: Network, ages: Tensor, new: Tensor
     ) -> tuple[Weights, dict[int, tuple[LinkMatrix, LinkMatrix]], LinkMatrix]:
         """Return the weights for these ages; with steady links they are the same at every step."""
-        if self._held is not None and self._seen is not None and all(map(torch.equal, (ages, new), self._seen)):
+        seen = self._seen if self._seen is not None and self._seen[0] is network else None
+        if self._held is not None and seen is not None and all(map(torch.equal, (ages, new), seen[1:])):
             return self._held
         reliable = self._is_reliable(ages)
         late = (ages > self._tolerance) & self.algorithm.hears_late
         groups = {}
         for age in torch.unique(ages[late]).tolist():
             of_age = late & (ages == age)
-            weights = self.network.link_weights.on(of_age).to(self._like)
+            weights = network.link_weights.on(of_age).to(self._like)
             groups[age] = weights, LinkMatrix(self._pattern, (new & of_age).to(self._like.device))
-        self._seen = ages, new
+        self._seen = network, ages, new
         fresh = LinkMatrix(self._pattern, (new & reliable).to(self._like.device))
-        self._held = weigh(self.network, reliable, late).to(self._like), groups, fresh
+        self._held = weigh(network, reliable, late).to(self._like), groups, fresh
         return self._held

@@ -51,7 +51,15 @@ class LoneWeights:
         """Note that an agent holds nothing any more."""
         self.set_current(agent, [False] * (self._starts[agent + 1] - self._starts[agent]))
 
-    def of(self, agent: int, reliable: tuple[bool, ...], late: tuple[bool, ...]) -> Weights:
+    def note(self, agent: int, iteration: int, current: Sequence[bool]) -> None:
+        """Note which links of an agent are current at its update in this iteration."""
+        self.set_current(agent, current)
+
+    def note_all(self, iteration: int, current: npt.NDArray[Any]) -> None:
+        """Note which links are current where all agents update in this iteration."""
+        self.set_everything(current)
+
+    def of(self, agent: int, iteration: int, reliable: tuple[bool, ...], late: tuple[bool, ...]) -> Weights:
         """Return an agent's weights if these of its links are current and those are late."""
         mine = slice(self._starts[agent], self._starts[agent + 1])
         if not self._local:  # they depend on the whole component

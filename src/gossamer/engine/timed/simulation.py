@@ -15,7 +15,7 @@ import torch
 from gossamer.algorithms import Algorithm, Noise, Own, Past, Place, Update
 from gossamer.algorithms.message_parts import aliases, bytes_on_links, parts_sent
 from gossamer.engine.norm_statistics import Statistics
-from gossamer.engine.simulation import NonFinite, Watch, check_offers
+from gossamer.engine.simulation import NonFinite, Watch, check_offers, check_schedule
 from gossamer.engine.timed.gradients import AtIterations, GradientsUnderWay, TimedSource
 from gossamer.engine.timed.inboxes import AtUpdate, Inboxes
 from gossamer.engine.timed.rows import Rows
@@ -75,6 +75,7 @@ class TimedSimulation:
         self.segments = segments or (x0.shape[1],)
         algorithm.check_local(plain=self.local.plain)
         check_offers(algorithm, source)
+        check_schedule(algorithm, network)
         count, pattern = network.num_agents, network.pattern
         self._everyone, links_of = list(range(count)), pattern.starts.tolist()
         self._each = each = list(range(count + 1))
@@ -105,7 +106,9 @@ class TimedSimulation:
             counts_sender_steps=algorithm.uses_sender_steps,
         )
         tolerance = bed.tolerance if not algorithm.waits else 0
-        self.inboxes = Inboxes(algorithm, network, self.places, x0[:1], tolerance, self.local.plain)
+        self.inboxes = Inboxes(
+            algorithm, network, self.places, x0[:1], tolerance, self.local.plain, rounds=self.table.rounds
+        )
         self.recorder = make_recorder(x0) if fused else None
         self._defer = self.recorder.defer if self.recorder is not None else lambda rows: rows
         self.gradients = GradientsUnderWay(source, self._x, self.table)
@@ -122,6 +125,12 @@ class TimedSimulation:
         )
         own = slice(agent, agent + 1)
         return Place(self.network, self.place.agents[own], self.place.share[own], senders)
+
+    def _place_at(self, place: Place, iteration: int) -> Place:
+        """Return a place in the network of an iteration."""
+        if self.table.rounds is None:
+            return place
+        return dataclasses.replace(place, network=self.inboxes.network_at(iteration))
 
     @property
     def x(self) -> Float[Tensor, "n d"]:
@@ -231,7 +240,7 @@ class TimedSimulation:
             t=k,
             segments=self.segments,
             evaluate=AtIterations(self.source, agents, [k] * len(agents)),
-            place=place,
+            place=self._place_at(place, k),
             state={name: defer(rows) for name, rows in state.items()},
             momentum=self.local.momentum,
             nesterov=self.local.nesterov,
@@ -266,11 +275,11 @@ class TimedSimulation:
             if blocks is not None:
                 return [self._update_all(turn, blocks, list(heard.values()))]
         for agent in ready:
-            self.inboxes.note_current(agent, heard[agent])
+            self.inboxes.note_current(agent, self.table.iteration[agent], heard[agent])
         return [self._update_one(agent, heard[agent]) for agent in ready]
 
     def _update_all(self, turn: Turn, blocks: Mapping[int, Block], heard: list[Heard]) -> UpdateReport:
-        at = self.inboxes.of_all(turn.block, blocks, heard, self._defer)
+        at = self.inboxes.of_all(turn.own.t, turn.block, blocks, heard, self._defer)
         own = turn.own
         if self.pasts:
             previous = [past.at(own.t - 1) for past in self.pasts]
@@ -331,7 +340,7 @@ class TimedSimulation:
             g=real(own.g)[rows],
             v=real(own.v)[rows],
             evaluate=AtIterations(self.source, [agent], [own.t]),
-            place=self.places[agent],
+            place=self._place_at(self.places[agent], own.t),
             state=state,
             sent={name: real(part)[rows] for name, part in own.sent.items()},
         )

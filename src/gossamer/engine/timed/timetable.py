@@ -8,12 +8,12 @@ messages, and says when an agent begins again.
 import enum
 import heapq
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from gossamer.engine.timed.deliveries import MOST_LOGGED, Deliveries, Message
-from gossamer.network import NOTHING, Network
+from gossamer.network import NOTHING, Network, Rounds
 from gossamer.testbed import Testbed
 from gossamer.testbed.time_unit import SECOND, to_seconds
 
@@ -86,6 +86,7 @@ class Timetable:
         `counts_sender_steps`: agents estimate how many iterations their senders have ended.
         """
         self.bed, self.waits, self._forgets, self._counts_sender_steps = bed, waits, forgets, counts_sender_steps
+        self.rounds = Rounds.of(network, seed)  # an agent's iterations
         links = network.pattern
         receivers, senders = links.receivers.tolist(), links.senders.tolist()
         self.links = Deliveries(bed.links(links, seed), receivers, senders, sizes, queues=waits)
@@ -142,7 +143,7 @@ class Timetable:
             self.published[agent] = k
             message = Message(k, now, contents[agent])
             for link in self.outward[agent]:
-                if links.up[link] and k % self._periods[link] == 0:
+                if links.up[link] and k % self._periods[link] == 0 and self._uses(link, k):
                     links.publish(link, message, now)
                     if self.state[links.receivers[link]] is State.RETURNING:
                         self._wake_later(links.receivers[link])
@@ -156,13 +157,19 @@ class Timetable:
         ready, self._updating = self._updating, []
         return sorted(ready)
 
+    def _uses(self, link: int, iteration: int) -> bool:
+        """Say whether a link is in use in this iteration of one of its ends."""
+        return self.rounds is None or self.rounds.flags(iteration)[link]
+
     def hear(self, agent: int) -> Heard:
-        """Return what an agent holds now, of each of its neighbours."""
+        """Return what an agent holds now, of each of its neighbours; nothing over links that are not in use."""
         links, now, k = self.links, self.now, self.iteration[agent]
         ages: list[int] = []
         heard = Heard([], ages, [], [] if self._counts_sender_steps else ages)
         for link in self.inward[agent]:
-            if self.waits:
+            if not self._uses(link, k):
+                new, age = False, NOTHING
+            elif self.waits:
                 new = links.take_numbered(link, k, now)
                 age = 0 if new else NOTHING
             else:
@@ -227,6 +234,8 @@ class Timetable:
     def _is_silent(self, link: int) -> bool:
         silence = self.now - self.links.heard_at[link]
         if isinstance(self.bed.deadline, str):
+            if self.rounds is not None:  # a link that is not in use tells nothing of its sender
+                return False
             usual = self.links.interval[link]
             return usual > 0 and silence > SILENT_INTERVALS * usual
         return silence > self.bed.deadline * SECOND
@@ -271,6 +280,8 @@ class Timetable:
         for link in self.inward[agent]:
             sender = links.senders[link]
             if not links.up[link] or self.state[sender] >= State.DOWN or self.joined[sender] > k:
+                continue
+            if not self._uses(link, k):
                 continue
             if self.published[sender] < k:
                 return None
