@@ -17,7 +17,8 @@ from gossamer.state.checkpoint import write_text
 
 SYNC = "sync"
 SLOWER = 1.02  # a mean this many times another one is larger
-ABOUT = """CIFAR-10 with images of 8 x 8 pixels, an MLP with 64 hidden units, batch 32, plain SGD. Messages count as those
+ABOUT = """
+CIFAR-10 with images of 8 x 8 pixels, an MLP with 64 hidden units, batch 32, plain SGD. Messages count as those
 of a model of the size in the table. `tolerance=1`: messages of age 0 and 1 are current. Each algorithm has its
 own learning rate of {rates}: the one that reaches the target first on held-out training data. Every
 {evaluation} all agents are evaluated on 2,000 test images; the target is a mean accuracy of {target}."""

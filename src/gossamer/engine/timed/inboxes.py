@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
+from operator import and_
 
 import torch
 
@@ -14,16 +16,19 @@ from gossamer.engine.timed.snapshots import PREFIX, Block, OwnPast, Snapshot
 from gossamer.engine.timed.timetable import Heard
 from gossamer.engine.timed.weights_of_rounds import WeightsOfRounds
 from gossamer.network import LinkMatrix, Network, Rounds
-from gossamer.shapes import Float, Int, Tensor
+from gossamer.shapes import Float, Tensor
+
+MOST_CACHED = 2**15  # small tensors of each kind; larger networks need more of them
+
+Flags = tuple[bool, ...]  # one a neighbour
 
 
 @dataclass(frozen=True)
 class AtUpdate:
-    """What a rule gets besides its own values, and the ages on the agents' links."""
+    """What a rule gets besides its own values."""
 
     inbox: Inbox
     weights: Weights
-    ages: Int[Tensor, " e"]
 
 
 def drift(now: Snapshot | Block, then: Snapshot | Block, age: int) -> Float[Tensor, "a d"]:
@@ -60,6 +65,10 @@ class Inboxes:
         if rounds is not None:
             self.lone = WeightsOfRounds(network, places, like.dtype, rounds)
         self._mine = [slice(s, e) for s, e in pairwise(network.pattern.starts.tolist())]
+        # Small tensors take long to make, and an agent needs the same few again and again.
+        self._mask = lru_cache(MOST_CACHED)(self._make_mask)
+        self._weights = lru_cache(MOST_CACHED)(self._make_weights)
+        self._gathering: dict[str, Tensor] = {}  # by part: the rows of messages that one agent holds
         self._all: tuple[int, Tensor] | None = None  # iteration and ages of an update that `lone` was not told of
         self._seen: tuple[Network, Tensor, Tensor] | None = None
         self._held: tuple[Weights, dict[int, tuple[LinkMatrix, LinkMatrix]], LinkMatrix] | None = None
@@ -92,44 +101,58 @@ class Inboxes:
         self, agent: int, iteration: int, turn: Snapshot, own_parts: Mapping[str, Tensor], heard: Heard, past: OwnPast
     ) -> AtUpdate:
         """Return the inbox of one agent. All its groups are rows of the same tensors, told apart by their weights."""
-        names, ages = self.algorithm.message, heard.ages
+        names, ages, new = self.algorithm.message, heard.ages, heard.new
         reliable = tuple(0 <= age <= self._tolerance for age in ages)
         late = tuple(age > self._tolerance and self.algorithm.hears_late for age in ages)
-        message = {name: self._gathered(self._name(name), heard, turn) for name in names}
+        message = {name: self._gathered(name, heard, turn) for name in names}
         keeps = self.algorithm.past is not Past.NONE
         equal = heard.sender_steps == ages
         steps = None if equal else self._matrix(agent, torch.tensor(heard.sender_steps).to(self._like))
-        w = self.network_at(iteration).link_weights.values[self._mine[agent]]
         groups = []
         for age in sorted({age for age, is_late in zip(ages, late, strict=True) if is_late}):
-            member = torch.tensor([is_late and other == age for other, is_late in zip(ages, late, strict=True)])
+            member = tuple(is_late and other == age for other, is_late in zip(ages, late, strict=True))
             then = past.at(iteration - age) if keeps else None
             groups.append(
                 Late(
                     age,
-                    self._matrix(agent, (w * member).to(self._like)),
+                    self._late_weights(agent, member, iteration),
                     message,
                     {} if then is None else {name: then.part(self._name(name)) for name in (*names, "x")},
                     drift(turn, then, age) if then is not None and self.algorithm.past is Past.WINDOW else None,
-                    self._matrix(agent, member & torch.tensor(heard.new)),
+                    self._mask(agent, tuple(map(and_, member, new))),
                     steps,
                 )
             )
         x = own_parts["x"]
         fresh = message["x"] if "x" in message else x[:1, :1].expand(len(ages), x.shape[1])
         own = {name: own_parts[self._name(name)] for name in names}
-        new = self._matrix(agent, torch.tensor(reliable) & torch.tensor(heard.new))
-        inbox = Inbox(fresh, tuple(groups), message, own, new)
-        return AtUpdate(inbox, self.lone.of(agent, iteration, reliable, late), torch.tensor(ages))
+        inbox = Inbox(fresh, tuple(groups), message, own, self._mask(agent, tuple(map(and_, reliable, new))))
+        return AtUpdate(inbox, self.lone.of(agent, iteration, reliable, late))
 
     def _matrix(self, agent: int, values: Tensor) -> LinkMatrix:
         return LinkMatrix(self.places[agent].links, values.to(self._like.device))
 
+    def _make_mask(self, agent: int, flags: Flags) -> LinkMatrix:
+        return self._matrix(agent, torch.tensor(flags, dtype=torch.bool))
+
+    def _late_weights(self, agent: int, member: Flags, iteration: int) -> LinkMatrix:
+        return self._weights(agent, member, None if self._rounds is None else iteration)
+
+    def _make_weights(self, agent: int, member: Flags, iteration: int | None) -> LinkMatrix:
+        network = self.network if iteration is None else self.network_at(iteration)
+        w = network.link_weights.values[self._mine[agent]]
+        return self._matrix(agent, (w * torch.tensor(member)).to(self._like))
+
     def _gathered(self, name: str, heard: Heard, turn: Snapshot) -> Float[Tensor, "n _"]:
-        """Return the neighbours' rows, zeros where nothing is held."""
-        rows = [None if message is None else message.content.part(name) for message in heard.messages]
-        nothing = torch.zeros_like(turn.part(name)) if None in rows or not rows else None
-        return torch.cat([nothing if row is None else row for row in rows] or [turn.part(name)[:0]])  # type: ignore[misc]
+        """Return the neighbours' rows, zeros where nothing is held, in memory that the next agent uses again."""
+        part = self._name(name)
+        own = turn.part(part)
+        nothing = torch.zeros_like(own) if None in heard.messages else own
+        rows = [nothing if message is None else message.content.part(part) for message in heard.messages]
+        place = self._gathering.get(name)
+        if place is None or len(place) < len(rows):
+            place = self._gathering[name] = own.new_empty((len(rows), own.shape[1]))
+        return torch.cat(rows, out=place[: len(rows)]) if rows else own[:0]
 
     # ---- all agents
 
@@ -177,7 +200,7 @@ class Inboxes:
             moved = defer(drift(block, blocks[age], age)) if window else None
             late.append(Late(age, of_age, then, own, moved, new_of_age, steps))
         inbox = Inbox(defer(fresh.parts["x"]), tuple(late), message, self._parts(block, defer), new_fresh)
-        return AtUpdate(inbox, weights, ages)
+        return AtUpdate(inbox, weights)
 
     def _steps_of_all(self, heard: Sequence[Heard]) -> LinkMatrix | None:
         """Return the senders' steps; None if they are the ages."""

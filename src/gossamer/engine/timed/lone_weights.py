@@ -13,7 +13,7 @@ from gossamer.algorithms.steps import weigh
 from gossamer.network import LinkMatrix, Network
 from gossamer.shapes import Tensor
 
-MOST_CACHED = 4096
+MOST_CACHED = 2**15
 
 
 class LoneWeights:

@@ -10,6 +10,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 from gossamer.algorithms import Algorithm, Noise, Own, Past, Place, Update
@@ -46,7 +48,7 @@ class UpdateReport:
     """The measurements of an update: of one agent, or of all."""
 
     agents: Sequence[int]
-    loss: Float[Tensor, " a"] | None
+    losses: npt.NDArray[np.float64] | None
     predict: Float[Tensor, " a"] | None
     heard: Sequence[Heard]
 
@@ -113,8 +115,8 @@ class TimedSimulation:
         self._defer = self.recorder.defer if self.recorder is not None else lambda rows: rows
         self.gradients = GradientsUnderWay(source, self._x, self.table)
         self._turns: dict[int, Turn] = {}
-        self._losses: dict[int, float] = {}
         self.statistics, self.watch = statistics, Watch()
+        self._losses = torch.full((count,), torch.nan, dtype=torch.float64).numpy()  # of the newest iterations
 
     def _keeps(self, past: Past) -> bool:
         return self.algorithm.past is past
@@ -198,30 +200,28 @@ class TimedSimulation:
         self.gradients.compute(agents, together=together)
         if together:
             g, loss = self.gradients.take_all()
-            self._check_losses(agents, loss)
+            self._check_losses(agents, None if loss is None else loss.tolist())
             block = self._take_turn(None, self.place, self._x.whole(), g, iteration[0])
             return {agent: self._kept(agent, moment.time, Snapshot(block, agent)) for agent in agents}
         contents = {}
         for agent in agents:
             k, g, lone_loss = self.gradients.take(agent)
             if lone_loss is not None:
-                self._check_losses([agent], torch.tensor([lone_loss]))
+                self._check_losses([agent], [lone_loss])
             block = self._take_turn(agent, self.places[agent], self._x.part(agent), g, k)
             contents[agent] = self._kept(agent, moment.time, Snapshot(block, 0))
         return contents
 
-    def _check_losses(self, agents: Sequence[int], loss: Tensor | None) -> None:
-        """Stop a run whose loss is not finite."""
-        if loss is None:
+    def _check_losses(self, agents: Sequence[int], losses: Sequence[float] | None) -> None:
+        """Note losses; stop a run where one is not finite."""
+        if losses is None:
             return
-        for agent, value in zip(agents, loss.tolist(), strict=True):
-            self._losses[agent] = value
-        if len(self._losses) == len(self._everyone):
-            self.watch.newest = torch.tensor([self._losses[agent] for agent in self._everyone])
-        if not bool(torch.isfinite(loss).all()):
-            place = int((~torch.isfinite(loss)).nonzero()[0])
-            values = torch.zeros(len(self._everyone)).index_fill_(0, torch.tensor(agents[place]), float(loss[place]))
-            raise NonFinite("loss", values, self.table.iteration[agents[place]])
+        self.watch.newest = torch.from_numpy(self._losses)  # the same memory, which changes
+        for agent, loss in zip(agents, losses, strict=True):
+            self._losses[agent] = loss
+            if not math.isfinite(loss):
+                values = torch.zeros(len(self._everyone)).index_fill_(0, torch.tensor(agent), loss)
+                raise NonFinite("loss", values, self.table.iteration[agent])
 
     def _take_turn(
         self, agent: int | None, place: Place, x: Float[Tensor, "a d"], g: Float[Tensor, "a d"], k: int
@@ -375,9 +375,8 @@ class TimedSimulation:
         return Noise(chosen.to(self.place.share), float(uniform[0]))
 
     def _report(self, agents: Sequence[int], update: Update, heard: Sequence[Heard]) -> UpdateReport:
-        losses = [self._losses[agent] for agent in agents if agent in self._losses]
-        loss = torch.tensor(losses) if len(losses) == len(agents) else None
-        return UpdateReport(agents, loss, update.predict, heard)
+        losses = None if self.watch.newest is None else self._losses[agents]
+        return UpdateReport(agents, losses, update.predict, heard)
 
     # ---- saving
 
@@ -386,7 +385,7 @@ class TimedSimulation:
         store = SnapshotStore()
         events = save_events(self.table, store)
         events["pasts"] = [[[k, end, store.number(each)] for k, end, each in past.items()] for past in self.pasts]
-        events["losses"] = list(self._losses.items())
+        events["losses"] = None if self.watch.newest is None else [repr(loss) for loss in self._losses.tolist()]
         waiting = [agent for agent in self._everyone if self.table.state[agent] is State.WAITING]
         turns = {id(self._turns[agent]): self._turns[agent] for agent in waiting}
         together = len(waiting) == len(self._everyone) and len(turns) == 1
@@ -421,7 +420,9 @@ class TimedSimulation:
             past.clear()
             for k, end, number in kept:
                 past.push(k, end, store.snapshot(number))
-        self._losses = dict(events["losses"])
+        if events["losses"] is not None:
+            self._losses[:] = [float(loss) for loss in events["losses"]]
+            self.watch.newest = torch.from_numpy(self._losses)
         self.gradients.load_state_dict(part_of(state, "gradient."), like)
         self.inboxes.lone.set_everything(state["current"].numpy())
         if self.statistics is not None:

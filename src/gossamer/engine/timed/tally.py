@@ -29,8 +29,8 @@ class TimedTally:
     def add(self, report: UpdateReport) -> None:
         """Add an update."""
         agents = np.asarray(report.agents)
-        if report.loss is not None:
-            self._add("loss", agents, report.loss.double().cpu().numpy())
+        if report.losses is not None:
+            self._add("loss", agents, report.losses)
             self._add("losses", agents, np.ones(len(agents)))
         if report.predict is not None:
             predict = report.predict.double().cpu().numpy()
