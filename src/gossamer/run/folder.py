@@ -10,11 +10,12 @@ from typing import Any
 
 from gossamer.algorithms.plugins import is_file, load_plugins, split_plugins
 from gossamer.errors import UserError
-from gossamer.network import Network, PerLink, Scaled, Trace
+from gossamer.network import Fixed, Network, PerLink, Scaled, Trace
 from gossamer.run.settings import Settings, make_settings, read_settings
 from gossamer.run.strict_json import finite, to_json
 from gossamer.shapes import Tensor
 from gossamer.state.checkpoint import Checkpoints, tells_of_a_full_disk, write_text
+from gossamer.testbed.testbed import CUSTOM
 
 
 def read_object(path: Path) -> dict[str, Any]:
@@ -111,6 +112,9 @@ def _self_contained(path: Path, settings: Settings, network: Network) -> Setting
     """Copy graphs, delay matrices, traces and schedules into the folder, so that the run needs no other files."""
     changes: dict[str, Any] = {}
     delay = network.delay.base if isinstance(network.delay, Scaled) else network.delay
+    if settings.testbed is not None:
+        delay = Fixed(0)  # that of the network is the testbed's
+        changes |= {"testbed": _copied_testbed(path, settings.testbed)}
     if network.spec == "custom" or network.spec.startswith("file:") or isinstance(delay, PerLink):
         document = network.changed(delay=delay).to_json()
         write_text(path / "network.json", json.dumps(document) + "\n")
@@ -125,6 +129,19 @@ def _self_contained(path: Path, settings: Settings, network: Network) -> Setting
     if settings.plugin is not None:
         changes |= {"plugin": ",".join(_copied(path, plugin) for plugin in split_plugins(settings.plugin))}
     return dataclasses.replace(settings, **changes)
+
+
+def _copied_testbed(path: Path, text: str) -> str:
+    """Copy a testbed's file into the folder; refuse a testbed that no text repeats."""
+    if text == CUSTOM:
+        raise UserError(
+            "a testbed made of numbers in Python cannot be stored in a run folder; write it as a .toml file, or leave "
+            "out= away"
+        )
+    if not text.endswith(".toml"):
+        return text
+    write_text(path / "testbed.toml", Path(text).read_text(encoding="utf-8"))
+    return "testbed.toml"
 
 
 def _copied(path: Path, plugin: str) -> str:

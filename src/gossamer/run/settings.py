@@ -29,7 +29,7 @@ _EVALUATION = ("eval_every", "eval_examples", "checkpoint_every", "eval_seconds"
 _SEARCHED = ("algorithm", "options", "lr", "seed", "history", *_EVALUATION, *_MACHINE, *_NOTED)
 # The settings that may differ between two runs that count as the same. `Settings.identity` says why.
 IGNORED: dict[Purpose, tuple[str, ...]] = {
-    "checkpoint": ("network", "clusters", "delay", "graph_schedule", *_NOTED),
+    "checkpoint": ("network", "clusters", "delay", "testbed", "graph_schedule", *_NOTED),
     "rate": ("validation", *_SEARCHED),
     "trials": _SEARCHED,
     "experiment": ("options", "seed", *_EVALUATION, *_MACHINE, *_NOTED),
@@ -363,6 +363,9 @@ def read_settings(path: Path) -> dict[str, Any]:
             values[name] = _beside(path, values[name])
     if isinstance(values.get("graph_schedule"), str):
         values["graph_schedule"] = "+".join(_beside(path, part) for part in values["graph_schedule"].split("+"))
+    bed = values.get("testbed")
+    if isinstance(bed, str) and bed.endswith(".toml") and (path.parent / bed).exists():
+        values["testbed"] = str(path.parent / bed)
     if isinstance(values.get("plugin"), str):
         values["plugin"] = ",".join(_plugin_beside(path, plugin) for plugin in split_plugins(values["plugin"]))
     options = values.pop("options", {})

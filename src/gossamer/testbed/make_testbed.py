@@ -13,7 +13,7 @@ from gossamer.testbed.compute_text import make_compute
 from gossamer.testbed.link_times import parse_jitter
 from gossamer.testbed.named_beds import TESTBEDS, Machines, garbled, make_machines
 from gossamer.testbed.place_table import NumberRule, read_numbers
-from gossamer.testbed.testbed import MAX_AGE, Testbed
+from gossamer.testbed.testbed import CUSTOM, MAX_AGE, Testbed
 from gossamer.testbed.time_unit import MOST
 from gossamer.testbed.units import read_bytes, read_plain, read_rate, read_seconds
 
@@ -76,7 +76,7 @@ def testbed(
     if isinstance(spec, Testbed):
         return _changed(spec, given)
     settings = {**({} if spec is None else read_settings(str(spec))), **given}
-    return _make(settings, "custom" if spec is None else str(spec))
+    return _make(settings, CUSTOM if spec is None or given else str(spec))
 
 
 testbed.__test__ = False  # type: ignore[attr-defined]  # no test, in spite of its name

@@ -17,6 +17,7 @@ from gossamer.testbed.time_unit import LEAST, SECOND, check_seconds
 
 MAX_AGE = 64  # own iterations, as in the runtime
 RETURNING = ("own", "adopt")
+CUSTOM = "custom"  # the text of a testbed that no text or file repeats
 MOST_BYTES = 1e15
 
 
@@ -55,7 +56,7 @@ class Testbed:
     deadline: float | str = "auto"
     returning: str = "own"
     step_seconds: float = 1.0
-    spec: str = "custom"
+    spec: str = CUSTOM
     jitter: Jitter | None = None
     loss: Numbers = 0.0
     schedule: AbsenceSchedule | None = None

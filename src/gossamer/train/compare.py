@@ -26,10 +26,11 @@ from gossamer.run.metric_rows import LabelledRun, accuracy_curve, conditions, me
 from gossamer.run.settings import SETTING_NAMES, Settings
 from gossamer.run.strict_json import to_json
 from gossamer.tasks import Task
+from gossamer.testbed import Testbed
 from gossamer.train.loggers import check_log, logged
 from gossamer.train.notebook_html import line, section, sparkline, table
 from gossamer.train.progress import showing
-from gossamer.train.simulate import names_of
+from gossamer.train.simulate import names_of, take_testbed
 from gossamer.train.target_columns import time_columns, time_values, verdict
 
 if TYPE_CHECKING:
@@ -75,10 +76,16 @@ def plan(algorithms: list[str], given: dict[str, Any], preset: str | None = None
     return entries
 
 
-def check_all(entries: list[Entry], *, task: Task | None = None, network: Network | None = None) -> None:
+def check_all(
+    entries: list[Entry],
+    *,
+    task: Task | None = None,
+    network: Network | None = None,
+    testbed: Testbed | None = None,
+) -> None:
     """Build every run once, so that a mistake in the last run is reported before the first run starts."""
     for entry in entries:
-        make_training(entry.settings, task=task, network=network)
+        make_training(entry.settings, task=task, network=network, testbed=testbed)
 
 
 def run_all(
@@ -89,13 +96,16 @@ def run_all(
     *,
     task: Task | None = None,
     network: Network | None = None,
+    testbed: Testbed | None = None,
 ) -> Iterator[tuple[LabelledRun, Network]]:
     """Run every algorithm with every seed. With a folder, write the runs into folder/runs.
 
     `on_run(entry, seed, steps)` returns the step callback. A given task or network replaces that of the settings.
     """
     for entry, seed in itertools.product(entries, seeds):
-        training = make_training(dataclasses.replace(entry.settings, seed=seed), task=task, network=network)
+        training = make_training(
+            dataclasses.replace(entry.settings, seed=seed), task=task, network=network, testbed=testbed
+        )
         if folder is None:
             result = training.run(None, on_run(entry, seed, training.length))
             yield LabelledRun(entry.label, seed, result.summary, result.history), training.network
@@ -273,13 +283,14 @@ def compare(
     if seeds < 1:
         raise UserError(f"seeds must be 1 or more, got {seeds}")
     texts = split_algorithms(algorithms) if isinstance(algorithms, str) else list(algorithms)
+    settings, testbed = take_testbed(settings)
     entries = plan(texts, {**names_of(task, network, settings), **settings})
     folder = _new_folder(out, entries[0].settings.log)
     own_task = task if isinstance(task, Task) else None
     own_network = network if isinstance(network, Network) else None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", StabilityWarning)  # each run warns when it starts
-        check_all(entries, task=own_task, network=own_network)
+        check_all(entries, task=own_task, network=own_network, testbed=testbed)
     first = entries[0].settings.seed
     runs: list[LabelledRun] = []
     shown_network: Network | None = None
@@ -289,7 +300,8 @@ def compare(
             return begin(f"{entry.label}, seed {seed}", steps)
 
         numbers = list(range(first, first + seeds))
-        for run, met_network in run_all(entries, numbers, folder, on_run, task=own_task, network=own_network):
+        own = {"task": own_task, "network": own_network, "testbed": testbed}
+        for run, met_network in run_all(entries, numbers, folder, on_run, **own):  # type: ignore[arg-type]
             runs.append(run)
             if shown_network is None or (met_network.clusters is not None and shown_network.clusters is None):
                 shown_network = met_network

@@ -18,6 +18,7 @@ from gossamer.run.settings import SETTING_NAMES, make_settings
 from gossamer.run.summary import Summary
 from gossamer.shapes import Float, Tensor
 from gossamer.tasks import Task
+from gossamer.testbed import Testbed
 from gossamer.train.loggers import check_log, logged
 from gossamer.train.notebook_html import section, sparkline, table
 from gossamer.train.progress import both, showing
@@ -133,6 +134,7 @@ def simulate(
 def prepare(task: str | Task, network: str | Network, algorithm: str | Algorithm, settings: dict[str, Any]) -> Training:
     """Build the run. Refuse settings that belong to a given object."""
     load_plugins(settings.get("plugin"))
+    settings, testbed = take_testbed(settings)
     names = names_of(task, network, settings)
     if isinstance(algorithm, str):
         rule, options = parse_algorithm(algorithm)
@@ -145,7 +147,14 @@ def prepare(task: str | Task, network: str | Network, algorithm: str | Algorithm
         task=task if isinstance(task, Task) else None,
         network=network if isinstance(network, Network) else None,
         algorithm=algorithm if isinstance(algorithm, Algorithm) else None,
+        testbed=testbed,
     )
+
+
+def take_testbed(settings: dict[str, Any]) -> tuple[dict[str, Any], Testbed | None]:
+    """Return the settings with the text of a given testbed object in its place, and the object."""
+    given = settings.get("testbed")
+    return ({**settings, "testbed": given.spec}, given) if isinstance(given, Testbed) else (settings, None)
 
 
 def names_of(task: str | Task, network: str | Network, settings: dict[str, Any]) -> dict[str, Any]:
