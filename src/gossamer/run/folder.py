@@ -43,6 +43,11 @@ class RunFolder:
             raise UserError(f"'{path}' already exists and is a file; choose another --out")
         if path.exists() and any(path.iterdir()):
             raise UserError(f"'{path}' already exists; choose another --out, or continue it with --resume {path}")
+        if settings.testbed == CUSTOM:
+            raise UserError(
+                "a testbed made of numbers in Python cannot be stored in a run folder; write it as a .toml file, or "
+                "leave out= away"
+            )
         make_folder(path)
         write_text(path / "metrics.jsonl", "")
         # Written last: config.toml makes this a run folder. From here on, a killed run can be resumed.
@@ -132,12 +137,7 @@ def _self_contained(path: Path, settings: Settings, network: Network) -> Setting
 
 
 def _copied_testbed(path: Path, text: str) -> str:
-    """Copy a testbed's file into the folder; refuse a testbed that no text repeats."""
-    if text == CUSTOM:
-        raise UserError(
-            "a testbed made of numbers in Python cannot be stored in a run folder; write it as a .toml file, or leave "
-            "out= away"
-        )
+    """Copy a testbed's file into the folder."""
     if not text.endswith(".toml"):
         return text
     write_text(path / "testbed.toml", Path(text).read_text(encoding="utf-8"))
