@@ -1,4 +1,4 @@
-"""The study in seconds as a result: run, kept in OUT/data/time.jsonl, and written as a page with one picture."""
+"""The study in seconds as a result: run, kept in OUT/data/time, and written as a page with one picture."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -68,7 +68,7 @@ TIME = TimeToAccuracy("time", "Seconds to an accuracy on five testbeds, every al
 
 
 def _file(folder: Path, scale_name: str) -> Path:
-    return folder / "data" / ("time.jsonl" if scale_name != "smoke" else "time-smoke.jsonl")
+    return folder / "data" / "time" / f"{'smoke' if scale_name == 'smoke' else 'quick'}.jsonl"
 
 
 def _stored(folder: Path) -> TimeStudy | None:

@@ -165,7 +165,9 @@ def run_timed(wanted: TimedRun, scale_name: str) -> Row:
         "goodput": round(summary["goodput"], 4),  # type: ignore[typeddict-item]
         "message_age": None if summary["message_age"] is None else round(summary["message_age"], 2),
         "status": summary["status"],
-        "curve": [(round(row["sim_seconds"], 3), round(agent_mean(row["accuracy"]), 4)) for row in training.history],
+        "curve": []
+        if wanted.search
+        else [(round(row["sim_seconds"], 3), round(agent_mean(row["accuracy"]), 4)) for row in training.history],
     }
 
 
