@@ -15,9 +15,9 @@ from gossamer.runtime.message import Malformed
 from gossamer.runtime.payload import PayloadLayout, PayloadReader
 from gossamer.runtime.transport.base import Letter, Transport
 from gossamer.shapes import Float, Tensor
+from gossamer.testbed.testbed import LEAST_DEADLINE, SILENT_INTERVALS
 
 TRIES = 3  # at a message that its sender writes over while it is read
-LEAST_DEADLINE, INTERVALS = 2.0, 20  # seconds, and how many usual intervals of silence make a neighbour dead
 
 
 class StepClock:
@@ -216,7 +216,7 @@ class ReceivedMessages:
         """Return the seconds of silence after which a neighbour counts as dead: as given, or by its usual interval."""
         if isinstance(self.deadline, float):
             return self.deadline
-        return max(LEAST_DEADLINE, INTERVALS * self._peers[peer].interval)
+        return max(LEAST_DEADLINE, SILENT_INTERVALS * self._peers[peer].interval)
 
     def arrivals(self, held: HeldAges) -> dict[int, tuple[int, int]]:
         """Return the iteration and the nanoseconds on the way of each new message, by sender, where both are known."""

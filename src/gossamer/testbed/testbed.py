@@ -16,6 +16,8 @@ from gossamer.testbed.recorded_latency import RecordedLatencies
 from gossamer.testbed.time_unit import LEAST, SECOND, check_seconds
 
 MAX_AGE = 64  # own iterations, as in the runtime
+# A sender is gone after so many of its usual intervals without news, and so many seconds; in the runtime too.
+SILENT_INTERVALS, LEAST_DEADLINE = 20, 2.0
 RETURNING = ("own", "adopt")
 CUSTOM = "custom"  # the text of a testbed that no text or file repeats
 MOST_BYTES = 1e15
@@ -33,7 +35,7 @@ class Testbed:
         uplink: bytes a second that an agent can send in all, one number or one per agent; None: no such limit.
         tolerance: messages of at most this age count as current.
         max_age: older messages are dropped; own iterations.
-        deadline: seconds of silence after which a sender's message is dropped; "auto": 20 of its usual intervals.
+        deadline: seconds of silence after which a sender's message is dropped; "auto": 20 usual intervals, at least 2 s.
         returning: whether an agent that returns goes on from its "own" state or "adopt"s a neighbour's.
         step_seconds: the unit of `compute`.
         spec: the text that it was made from.

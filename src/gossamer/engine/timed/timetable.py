@@ -15,9 +15,9 @@ from typing import Any
 from gossamer.engine.timed.deliveries import MOST_LOGGED, Deliveries, Message
 from gossamer.network import NOTHING, Network, Rounds
 from gossamer.testbed import Testbed
+from gossamer.testbed.testbed import LEAST_DEADLINE, SILENT_INTERVALS
 from gossamer.testbed.time_unit import SECOND, to_seconds
 
-SILENT_INTERVALS = 20  # usual intervals of silence after which a sender counts as gone
 NEVER = 2**62
 
 
@@ -237,7 +237,7 @@ class Timetable:
             if self.rounds is not None:  # a link that is not in use tells nothing of its sender
                 return False
             usual = self.links.interval[link]
-            return usual > 0 and silence > SILENT_INTERVALS * usual
+            return usual > 0 and silence > max(LEAST_DEADLINE * SECOND, SILENT_INTERVALS * usual)
         return silence > self.bed.deadline * SECOND
 
     # ---- events
