@@ -11,7 +11,7 @@ from changing_graphs import d_asgd_path, pairs_of
 from gossamer.algorithms import algorithm_names
 from gossamer.engine.simulation import Simulation
 from gossamer.engine.timed.inboxes import Inboxes
-from gossamer.engine.timed.simulation import TimedSimulation
+from gossamer.engine.timed.timed_simulation import TimedSimulation
 from gossamer.engine.timed.timeline import TimedFunctionSource
 from gossamer.engine.timed.weights_of_rounds import WeightsOfRounds
 from gossamer.engine.trajectory import FunctionSource

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from gossamer.bench.cases import BenchRow, Measured, Request, case
 from gossamer.bench.workloads import Workload
-from gossamer.engine.timed.simulation import TimedSimulation
+from gossamer.engine.timed.timed_simulation import TimedSimulation
 from gossamer.engine.timed.timetable import Timetable
 from gossamer.engine.training import Training
 from gossamer.network import network

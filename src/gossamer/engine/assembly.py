@@ -15,8 +15,8 @@ from gossamer.engine.memory_need import Memory, check_fits, estimate
 from gossamer.engine.metrics import Evaluator
 from gossamer.engine.norm_statistics import Statistics
 from gossamer.engine.simulation import Simulation
-from gossamer.engine.timed.simulation import TimedSimulation
 from gossamer.engine.timed.task_source import TimedTaskSource
+from gossamer.engine.timed.timed_simulation import TimedSimulation
 from gossamer.run.machine import arithmetic, check_device
 from gossamer.run.plan import Plan, batches_of
 from gossamer.run.settings import Settings

@@ -1,7 +1,7 @@
 """Makes a training run from its settings: in steps, or in seconds on a testbed."""
 
 from gossamer.algorithms import Algorithm
-from gossamer.engine.timed.training import TimedTraining
+from gossamer.engine.timed.timed_training import TimedTraining
 from gossamer.engine.training import Training
 from gossamer.network import Network
 from gossamer.run.plan import make_plan

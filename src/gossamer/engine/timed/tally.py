@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from gossamer.engine.timed.simulation import UpdateReport
+from gossamer.engine.timed.timed_simulation import UpdateReport
 from gossamer.network import Links
 from gossamer.run.metric_rows import MOST_PAIRED
 from gossamer.shapes import Tensor

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from gossamer.algorithms import Algorithm
-from gossamer.engine.timed.simulation import TimedSimulation
+from gossamer.engine.timed.timed_simulation import TimedSimulation
 from gossamer.engine.trajectory import common_start, to_algorithm
 from gossamer.errors import StabilityWarning, UserError
 from gossamer.network import Network

@@ -3,9 +3,9 @@
 import math
 from typing import Any, cast
 
-from gossamer.engine.timed.simulation import TimedSimulation
 from gossamer.engine.timed.spells import SPELLS_FILE, write_spells
 from gossamer.engine.timed.tally import TimedTally
+from gossamer.engine.timed.timed_simulation import TimedSimulation
 from gossamer.engine.timed.timetable import State
 from gossamer.engine.training import OnStep, Training
 from gossamer.run.folder import RunFolder

@@ -18,7 +18,7 @@ from gossamer.algorithms import Algorithm, Noise, Own, Past, Place, Update
 from gossamer.algorithms.message_parts import aliases, bytes_on_links, parts_sent
 from gossamer.engine.norm_statistics import Statistics
 from gossamer.engine.simulation import NonFinite, Watch, check_offers, check_schedule
-from gossamer.engine.timed.gradients import AtIterations, GradientsUnderWay, TimedSource
+from gossamer.engine.timed.gradients_under_way import AtIterations, GradientsUnderWay, TimedSource
 from gossamer.engine.timed.inboxes import AtUpdate, Inboxes
 from gossamer.engine.timed.rows import Rows
 from gossamer.engine.timed.saved_state import SnapshotStore, from_tensor, load_events, save_events, to_tensor
