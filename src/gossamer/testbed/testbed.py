@@ -35,7 +35,7 @@ class Testbed:
         uplink: bytes a second that an agent can send in all, one number or one per agent; None: no such limit.
         tolerance: messages of at most this age count as current.
         max_age: older messages are dropped; own iterations.
-        deadline: seconds of silence after which a sender's message is dropped; "auto": 20 usual intervals, at least 2 s.
+        deadline: seconds of silence after which a sender counts as gone; "auto": 20 usual intervals, at least 2 s.
         returning: whether an agent that returns goes on from its "own" state or "adopt"s a neighbour's.
         step_seconds: the unit of `compute`.
         spec: the text that it was made from.
