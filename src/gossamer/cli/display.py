@@ -44,7 +44,9 @@ def comparison_table(rows: list[dict[str, Any]], title: str, *, tuned: bool = Fa
     if tuned:
         table.add_column("lr", justify="right", no_wrap=True)
     further = time_columns(rows)
-    usual = ("accuracy %", "average", "loss", "spread", "predict", "MB", "s")
+    usual = ["accuracy %", "average", "loss", "spread", "predict", "MB", "s"]
+    if further:  # so that it still fits; results.json has all
+        usual = ["accuracy %", "spread", "MB"]
     for heading in (*usual, *(heading for heading, _ in further)):
         table.add_column(heading, justify="right", no_wrap=True, min_width=10 if heading == "accuracy %" else None)
     best = max(row["accuracy_mean"] for row in rows)
@@ -54,16 +56,20 @@ def comparison_table(rows: list[dict[str, Any]], title: str, *, tuned: bool = Fa
             accuracy = f"{accuracy} [red]({row['diverged']} diverged)[/red]"
         elif row["accuracy_mean"] == best:
             accuracy = f"[bold]{accuracy}[/bold]"
+        predict = row["predict_fraction"]
+        cells = {
+            "accuracy %": accuracy,
+            "average": f"{100 * row['accuracy_average_model']:.1f}",
+            "loss": f"{row['loss_mean']:.3f}",
+            "spread": f"{row['consensus_distance']:.3f}",
+            "predict": "-" if predict is None else f"{100 * predict:.0f} %",
+            "MB": f"{row['bytes_sent'] / 1e6:.0f}",
+            "s": f"{row['seconds']:.1f}",
+        }
         table.add_row(
             row["label"].replace("/", " "),
             *([f"{row['lr']:g}"] if tuned else []),
-            accuracy,
-            f"{100 * row['accuracy_average_model']:.1f}",
-            f"{row['loss_mean']:.3f}",
-            f"{row['consensus_distance']:.3f}",
-            "-" if row["predict_fraction"] is None else f"{100 * row['predict_fraction']:.0f} %",
-            f"{row['bytes_sent'] / 1e6:.0f}",
-            f"{row['seconds']:.1f}",
+            *(cells[heading] for heading in usual),
             *(cell(row) for _, cell in further),
         )
     return table
