@@ -28,6 +28,8 @@ def test_compare_folds_seeds_into_mean_and_deviation(command, tmp_path):
         "epochs",
         "seeds",
         "validation",
+        "testbed",
+        "seconds",
         "results",
         "report_dir",
     }

@@ -45,6 +45,7 @@ def test_the_verdict_names_the_first_its_lead_and_what_waiting_costs():
     lines = verdict([row("sync", 60.0, waiting=75.0), row("slow", 25.0), row("fast", 20.0), row("half", 10.0, None)])
     assert lines[0] == "fast is first to 0.9, after 20 s, 5 s (20 %) before slow."  # 'half' lacks a seed
     assert lines[1] == "The agents of sync wait 75 % of the time and take 3.00 times as long."
+    assert verdict([row("a", 20.0), row("b", 20.0)]) == ["a is first to 0.9, after 20 s, as is b."]
     assert verdict([row("slow", None)]) == ["No algorithm reaches 0.9 within 100 s with every seed."]
 
 

@@ -69,7 +69,8 @@ def verdict(rows: Sequence[Row]) -> list[str]:
     if len(order) > 1:
         gap = order[1]["seconds_to_target"] - first["seconds_to_target"]
         share = 100 * gap / order[1]["seconds_to_target"]
-        lines[0] = f"{lines[0][:-1]}, {gap:.3g} s ({share:.0f} %) before {order[1]['label']}."
+        lead = f", {gap:.3g} s ({share:.0f} %) before {order[1]['label']}" if gap else f", as is {order[1]['label']}"
+        lines[0] = f"{lines[0][:-1]}{lead}."
     lines += [_of_waiting(row, first) for row in rows if row["algorithm"] == "sync" and row["waiting_share"]]
     return lines
 
