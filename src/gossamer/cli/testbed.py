@@ -1,5 +1,6 @@
 """`gossamer testbed`: what machines and links mean for messages of a size, before training on them."""
 
+import dataclasses
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any
@@ -41,12 +42,14 @@ def testbed(
     from gossamer.network import network as make_network  # imports torch, which --help does not need
     from gossamer.testbed import testbed as make_testbed
     from gossamer.testbed.description import describe_testbed
-    from gossamer.testbed.units import read_bytes
+    from gossamer.testbed.units import read_bytes, read_seconds
 
     size = read_bytes("message", message)
     if not 0 <= size <= 1e15:
         raise UserError(f"message must lie in [0, 1e15] bytes, got {size:g}; write it like 13.6MB")
-    bed = make_testbed(spec, step_seconds=step_seconds)
+    bed = make_testbed(spec)
+    if step_seconds is not None:
+        bed = dataclasses.replace(bed, step_seconds=read_seconds("step_seconds", step_seconds))
     if network is None and bed.agents > MOST_AGENTS:
         raise UserError(
             f"a complete network of {bed.agents} agents is too large; give --network regular:{bed.agents},k=4"
