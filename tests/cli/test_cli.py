@@ -25,6 +25,7 @@ SUMMARY_KEYS = {
 }
 
 # The flags that train and compare share: settings of a run, then options of the algorithms.
+ON_A_TESTBED = ("--testbed", "--step-seconds", "--seconds", "--eval-seconds", "--target")
 SHARED_FLAGS = (
     *("--algorithm", "--batch", "--checkpoint-every", "--clip-weights", "--clusters", "--delay", "--delay-unit"),
     *(
@@ -41,6 +42,7 @@ SHARED_FLAGS = (
     ),
     *("--mixing", "--model", "--momentum", "--nesterov", "--network", "--no-lazy", "--no-nesterov", "--partition"),
     *("--reliable-delay", "--schedule", "--seed", "--startup", "--task", "--warmup", "--weight-decay"),
+    *("--graph-schedule", *ON_A_TESTBED),
     *("--consensus-steps", "--criterion", "--curvature", "--gain", "--gradient-at", "--granularity", "--horizon"),
     *("--lam", "--lam-form", "--no-self-consistent", "--scope", "--self-consistent", "--source", "--test-batch"),
     *("--theta", "--threads", "--augment", "--compile", "--no-compile", "--data-dir", "--deterministic"),
@@ -71,7 +73,7 @@ FLAGS = {
     },
     "testbed": {"--message", "--step-seconds", "--network", "--out", "--json"},
     "algorithms": {"--plugin", "--json"},
-    "bounds": {*SHARED_FLAGS, "--probes", "--draws", "--examples", "--constant", "--json"},
+    "bounds": {*(set(SHARED_FLAGS) - {*ON_A_TESTBED}), "--probes", "--draws", "--examples", "--constant", "--json"},
     "stability": {
         *("--network", "--clusters", "--delay", "--mixing", "--lazy", "--no-lazy", "--clip-weights"),
         *(
@@ -360,7 +362,7 @@ def test_a_lack_of_memory_is_told_in_a_line(command, monkeypatch, error, where):
     def fail(*_):
         raise error
 
-    monkeypatch.setattr("gossamer.cli.training_run.Training", fail)
+    monkeypatch.setattr("gossamer.cli.training_run.make_training", fail)
     outcome = command("train", *SHORT)
     assert outcome.status == 2 and len(outcome.err.splitlines()) == 1
     assert where in outcome.err and "use a smaller model" in outcome.err
@@ -370,6 +372,6 @@ def test_other_errors_are_not_hidden(command, monkeypatch):
     def fail(*_):
         raise RuntimeError("a mistake of ours")
 
-    monkeypatch.setattr("gossamer.cli.training_run.Training", fail)
+    monkeypatch.setattr("gossamer.cli.training_run.make_training", fail)
     with pytest.raises(RuntimeError, match="a mistake of ours"):
         main(["train", *map(str, SHORT)])

@@ -18,7 +18,7 @@ _TITLES = {
 }
 
 
-@takes_settings("log")
+@takes_settings("log", "testbed", "step_seconds", "seconds", "eval_seconds", "target")
 def bounds(
     run: Annotated[
         Path | None, typer.Argument(help="Folder of a run, or TOML file of settings; flags override it.")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import torch
 
 from gossamer.seeding import generator
-from gossamer.shapes import Float, Int, Tensor
+from gossamer.shapes import Float, Int, Shaped, Tensor
 
 BLOCK = 64  # steps whose draws are made at once, which is faster than step by step
 PAD = 4  # zeros on each side before cropping, as usual for CIFAR
@@ -87,12 +87,12 @@ class AugmentDraws(_Blocks):
         """Return one agent's numbers of the 64 steps from step 64 * index."""
         return _decoded(self._codes(agent, index))
 
-    def _codes(self, agent: int, index: int) -> Int[Tensor, "64 b"]:
+    def _codes(self, agent: int, index: int) -> Shaped[Tensor, "64 b"]:
         draws, shape = generator(self.seed, self.purpose, agent, index), (BLOCK, self.batch)
         return torch.randint(_OFFSETS * _OFFSETS * 2, shape, generator=draws, dtype=torch.uint8)
 
 
-def _decoded(codes: Int[Tensor, "*shape"]) -> Int[Tensor, "*shape 3"]:
+def _decoded(codes: Shaped[Tensor, "*shape"]) -> Int[Tensor, "*shape 3"]:
     offsets = codes // 2
     return torch.stack([offsets // _OFFSETS, offsets % _OFFSETS, codes % 2], dim=-1).to(torch.int8)
 
