@@ -137,6 +137,8 @@ def read_run(path: Path, *, may_be_empty: bool = False) -> RunRecord:
             missing = next(name for name in NEEDED if name not in values)
             raise UserError(f"its config.toml has no '{missing}'; give one that train or compare wrote")
         summary, live = _summary(path / "summary.json"), read_status(path) or {}
+        if str(values.get("testbed", "")).endswith(".toml"):  # each run has a copy: its name tells testbeds apart
+            values["testbed"] = Path(values["testbed"]).name
         network = _network(values, summary)
         rows = _rows(path / "metrics.jsonl", network.num_agents)
         processes, timeline = read_processes(path), read_timeline(path, network.num_agents)

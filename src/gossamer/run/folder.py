@@ -140,8 +140,9 @@ def _copied_testbed(path: Path, text: str) -> str:
     """Copy a testbed's file into the folder."""
     if not text.endswith(".toml"):
         return text
-    write_text(path / "testbed.toml", Path(text).read_text(encoding="utf-8"))
-    return "testbed.toml"
+    name = "testbed.toml" if Path(text).name == "config.toml" else Path(text).name
+    write_text(path / name, Path(text).read_text(encoding="utf-8"))
+    return name
 
 
 def _copied(path: Path, plugin: str) -> str:
