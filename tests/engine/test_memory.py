@@ -70,7 +70,8 @@ def test_a_rule_that_needs_plain_sgd_refuses_momentum_and_says_why(algorithm, wh
         training(algorithm=algorithm, delay=5, momentum=0.9)
 
 
-SENT_AGAIN = {"diloco": 1, "ad-psgd": 1}  # rules with a part of the message that is the same tensor at many steps
+# Rules with a part of the message that is the same tensor at many steps, which is kept once.
+SENT_AGAIN = {"diloco": 1, "ad-psgd": 1, "dasgd-is": 1, "swift": 1}
 
 # All other rules take a momentum. It changes the names in a message, not how often it is kept, so one delay will do.
 TRAINED = [(name, delay, 0.0) for name in algorithm_names() for delay in DELAYS]
@@ -107,7 +108,8 @@ def test_histories_are_what_a_message_carries_as_often_as_it_can_be_late(algorit
 @pytest.mark.parametrize("algorithm", algorithm_names())
 def test_a_delay_inside_clusters_is_kept_too(algorithm):
     run = training(algorithm=algorithm, delay="5", reliable_delay=2)
-    assert run.memory.histories == of_histories(run)
+    again = SENT_AGAIN.get(algorithm, 0) * N * 21 * 8
+    assert of_histories(run) <= run.memory.histories <= of_histories(run) + again
     assert bool(run.memory.histories) == (not run.algorithm.waits)
 
 

@@ -127,7 +127,7 @@ class InStep(ComputeTime, IterationClock):
         return self
 
     def mean(self, num_agents):
-        return torch.full((num_agents,), sum(self.lengths) / len(self.lengths)).numpy()
+        return torch.full((num_agents,), sum(self.lengths) / len(self.lengths), dtype=torch.float64).numpy()
 
     def end(self, agent, iteration, begin):
         return begin + self.lengths[iteration % len(self.lengths)] * SECOND

@@ -58,7 +58,7 @@ class SteadyLinks:
         if times.uplink is not None:
             cycle = np.minimum(np.bincount(senders, busy, bed.agents)[senders], MOST * SECOND).astype(np.int64)
         extra = round(bed.jitter.average * SECOND) if isinstance(bed.jitter, Jitter) else 0
-        mean = _nanoseconds(bed.compute.mean(bed.agents) * bed.step_seconds)
+        mean = _nanoseconds(np.asarray(bed.compute.mean(bed.agents), dtype=np.float64) * bed.step_seconds)
         return cls(links, mean, busy, busy if cycle is None else cycle, times.base_latency + extra)
 
     @property

@@ -148,5 +148,8 @@ def timeline(
                 paths[agent].append(simulation.state_of(agent))
                 ages[agent].append(heard.ages)
     degrees = network.pattern.starts.diff().tolist()
-    tables = [torch.tensor(rows).reshape(-1, degree) for rows, degree in zip(ages, degrees, strict=True)]
+    tables = [
+        torch.tensor(rows, dtype=torch.int64).reshape(len(rows), degree)
+        for rows, degree in zip(ages, degrees, strict=True)
+    ]
     return Timeline(times, [torch.cat(path) for path in paths], tables, network)
